@@ -1,0 +1,111 @@
+//! The state that every door shares.
+
+use std::future::Future;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::task::TaskTracker;
+
+use crate::clock::Clock;
+use crate::db::Database;
+use crate::fault::Fault;
+use crate::ledger::Currencies;
+use crate::provider::payme::{Payme, PaymeSettings};
+
+/// What is set about the service, beyond the database.
+#[derive(Debug, Clone)]
+pub struct AppSettings {
+    /// The Payme cashbox.
+    pub payme: PaymeSettings,
+    /// Payment links of the Payme cashbox.
+    pub payme_links: Option<PaymeLinks>,
+    /// Where Payme may call from; empty means anywhere.
+    pub payme_addresses: Vec<IpNet>,
+    /// Whose word about a forwarded address is believed.
+    pub trusted_proxies: Vec<IpNet>,
+}
+
+/// What a payment link needs.
+#[derive(Debug, Clone)]
+pub struct PaymeLinks {
+    /// The cashbox.
+    pub merchant_id: String,
+    /// `https://checkout.paycom.uz` or the sandbox's.
+    pub base_url: String,
+}
+
+/// The state.
+#[derive(Debug)]
+pub struct App {
+    /// The database.
+    pub db: Database,
+    /// The time.
+    pub clock: Clock,
+    /// The units of account.
+    pub currencies: Currencies,
+    /// The Payme door.
+    pub payme: Payme,
+    /// Settings that handlers read.
+    pub settings: AppSettings,
+    /// Work that runs to its end whether or not its caller waits.
+    pub tasks: TaskTracker,
+    /// What `/metrics` shows; none when nothing is recorded.
+    pub metrics: Option<PrometheusHandle>,
+}
+
+impl App {
+    /// Puts the state together.
+    ///
+    /// # Errors
+    /// A fault when the Payme door can't be opened.
+    pub fn build(
+        db: Database,
+        clock: Clock,
+        settings: AppSettings,
+        metrics: Option<PrometheusHandle>,
+    ) -> Result<Self, Fault> {
+        Ok(Self {
+            currencies: Currencies::new(db.clone()),
+            payme: Payme::new(db.clone(), clock.clone(), settings.payme.clone())?,
+            db,
+            clock,
+            settings,
+            tasks: TaskTracker::new(),
+            metrics,
+        })
+    }
+
+    /// Runs work to its end, also when the caller hangs up while it runs (L8). A panic in it is a fault.
+    ///
+    /// # Errors
+    /// A fault when the work panicked.
+    pub async fn run_to_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Fault> {
+        use tracing::Instrument as _;
+        self.tasks
+            .spawn(work.instrument(tracing::Span::current()))
+            .await
+            .map_err(|error| Fault::new("the work panicked").because(error))
+    }
+
+    /// The address a request comes from: the peer's, or what a trusted proxy says in front of it.
+    #[must_use]
+    pub fn remote_address(&self, peer: IpAddr, forwarded_for: Option<&str>) -> IpAddr {
+        let trusted = |address: &IpAddr| self.settings.trusted_proxies.iter().any(|net| net.contains(address));
+        let peer = peer.to_canonical();
+        if !trusted(&peer) {
+            return peer;
+        }
+        // Each proxy appends whom it saw, so the last one that isn't ours is the caller.
+        forwarded_for
+            .into_iter()
+            .flat_map(|list| list.rsplit(','))
+            .map_while(|address| address.trim().parse::<IpAddr>().ok())
+            .map(|address| address.to_canonical())
+            .find(|address| !trusted(address))
+            .unwrap_or(peer)
+    }
+}

@@ -1,0 +1,261 @@
+//! Demonstration data for `serve --demo`.
+//!
+//! Only into an empty database, or into one that a demonstration has filled before; and a database that a
+//! demonstration has filled serves nothing else.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::bail;
+use scoped_futures::ScopedFutureExt as _;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::app::App;
+use crate::config::ServeArgs;
+use crate::db::Database;
+use crate::fault::{Error, Fault, Widen as _};
+use crate::funding;
+use crate::ids::{Actor, OrderId, Pocket, Reason, Reference, TenantId};
+use crate::ledger::{self, Entry, Floor, Kind, Metadata};
+use crate::money::{CurrencyCode, MinorUnits};
+use crate::payment::order::{self, Order, OrderStatus};
+use crate::tenant::{self, Locale, Tenant, TimeZone};
+
+/// Known to everybody, so a demonstration listens on this machine only.
+const DEMO_TOKEN: &str = "hamyon_demo_token_for_this_machine_only";
+const DEMO_PAYME_KEY: &str = "demo-payme-key";
+const DEMO_PAYME_TEST_KEY: &str = "demo-payme-test-key";
+const DEMO_MERCHANT_ID: &str = "587f72c72cac0d162c722ae2";
+
+/// How many orders a demonstration has ready to be paid, in tiyin what each costs.
+const OPEN_ORDERS: usize = 5;
+const ORDER_AMOUNT: MinorUnits = MinorUnits::new(15_000_000);
+
+/// What a demonstration needs and wasn't given.
+pub fn fill_in_settings(args: &mut ServeArgs) -> anyhow::Result<()> {
+    let payme = &mut args.payme;
+    let well_known = payme.payme_key.is_none() && payme.payme_key_file.is_none();
+    if well_known && !args.listen.ip().is_loopback() {
+        bail!(
+            "--demo uses keys that everybody knows, so it listens on this machine only: leave HAMYON_LISTEN at \
+             127.0.0.1 (it is {})",
+            args.listen
+        );
+    }
+    if well_known {
+        payme.payme_key = Some(SecretString::from(DEMO_PAYME_KEY));
+        payme.payme_test_key.get_or_insert_with(|| SecretString::from(DEMO_PAYME_TEST_KEY));
+        if args.api_token.is_none() && args.api_token_file.is_none() {
+            args.api_token = Some(SecretString::from(DEMO_TOKEN));
+        }
+    }
+    payme.payme_merchant_id.get_or_insert_with(|| DEMO_MERCHANT_ID.to_owned());
+    Ok(())
+}
+
+/// Whether the database is what we were told: a demonstration's, or not.
+pub async fn check_marked(db: &Database, demo: bool) -> anyhow::Result<()> {
+    let (marked, used): (bool, bool) =
+        sqlx::query_as("SELECT EXISTS (SELECT FROM installation WHERE name = 'demo'), EXISTS (SELECT FROM tenants)")
+            .fetch_one(db.pool())
+            .await?;
+    match (demo, marked, used) {
+        (true, true, _) | (true, false, false) | (false, false, _) => Ok(()),
+        (true, false, true) => bail!(
+            "--demo writes invented data, and this database holds real data: give --demo an empty one (another \
+             HAMYON_DATA_DIR or DATABASE_URL)"
+        ),
+        (false, true, _) => bail!(
+            "this database was filled by --demo: start with --demo again, or give another HAMYON_DATA_DIR or \
+             DATABASE_URL for real data"
+        ),
+    }
+}
+
+/// What was filled in.
+pub struct Filled {
+    open_orders: Vec<OrderId>,
+}
+
+enum Refusal {
+    Ledger(ledger::Refusal),
+    Tenant(tenant::TenantRefusal),
+    Order(order::OrderRefusal),
+}
+
+impl From<ledger::Refusal> for Refusal {
+    fn from(refusal: ledger::Refusal) -> Self {
+        Self::Ledger(refusal)
+    }
+}
+
+impl From<tenant::TenantRefusal> for Refusal {
+    fn from(refusal: tenant::TenantRefusal) -> Self {
+        Self::Tenant(refusal)
+    }
+}
+
+impl From<order::OrderRefusal> for Refusal {
+    fn from(refusal: order::OrderRefusal) -> Self {
+        Self::Order(refusal)
+    }
+}
+
+impl From<Refusal> for anyhow::Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Ledger(refusal) => refusal.into(),
+            Refusal::Tenant(refusal) => refusal.into(),
+            Refusal::Order(refusal) => refusal.into(),
+        }
+    }
+}
+
+/// Fills in what is missing.
+pub async fn fill(app: &Arc<App>) -> anyhow::Result<Filled> {
+    let fill = app.db.run("demo_fill", |conn| {
+        async move {
+            // Two demonstrations that start at once fill one after the other.
+            sqlx::query("SELECT pg_advisory_xact_lock(7561)").execute(&mut *conn).await?;
+            let marked: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM installation WHERE name = 'demo')")
+                .fetch_one(&mut *conn)
+                .await?;
+            let now = app.clock.now();
+            if !marked {
+                sqlx::query("INSERT INTO installation (name, value) VALUES ('demo', 'true')")
+                    .execute(&mut *conn)
+                    .await?;
+                for tenant in tenants(now)? {
+                    tenant::create(conn, &tenant).await.widen()?;
+                }
+                funding::post(conn, &history()?, &Actor::job("demo"), now).await.widen()?;
+            }
+            open_orders(conn, now).await
+        }
+        .scope_boxed()
+    });
+    match fill.await {
+        Ok(open_orders) => Ok(Filled { open_orders }),
+        Err(Error::Refused(refusal)) => Err(refusal.into()),
+        Err(Error::Fault(fault)) => Err(fault.into()),
+    }
+}
+
+fn invalid(error: crate::ids::InvalidName) -> Fault {
+    Fault::new("a demonstration's name breaks a rule").because(error)
+}
+
+fn tenants(now: chrono::DateTime<chrono::Utc>) -> Result<Vec<Tenant>, Fault> {
+    [
+        ("acme", "Acme LLC", "Asia/Tashkent", Locale::En),
+        ("choyxona", "Choyxona Navoiy", "Asia/Samarkand", Locale::Uz),
+        ("studio-berlin", "Студия Берлин", "Europe/Berlin", Locale::Ru),
+    ]
+    .into_iter()
+    .map(|(tenant_id, name, time_zone, locale)| {
+        Ok(Tenant {
+            tenant_id: TenantId::parse(tenant_id).map_err(invalid)?,
+            name: name.to_owned(),
+            time_zone: TimeZone::parse(time_zone).map_err(invalid)?,
+            locale,
+            status: "active".to_owned(),
+            created_at: now,
+        })
+    })
+    .collect()
+}
+
+/// A few movements, so that there is something to look at.
+fn history() -> Result<Vec<Entry>, Fault> {
+    let entry = |tenant: &str, currency: &str, kind: &str, amount: i64, reference: &str, reason: Option<&str>| {
+        Ok(Entry {
+            tenant_id: TenantId::parse(tenant).map_err(invalid)?,
+            currency: CurrencyCode::parse(currency).map_err(invalid)?,
+            kind: Kind::parse(kind).map_err(invalid)?,
+            amount: MinorUnits::new(amount),
+            pocket: Pocket::main(),
+            reference: Reference::parse(reference).map_err(invalid)?,
+            original_seq: None,
+            reason: reason.map(|text| Reason::parse(text).map_err(invalid)).transpose()?,
+            metadata: Metadata::empty(),
+            floor: Floor::Zero,
+        })
+    };
+    [
+        entry("choyxona", "UZS", "top_up", 50_000_000, "import:2026-10-28", None),
+        entry("choyxona", "UZS", "purchase", -12_000_000, "invoice:1041", None),
+        entry("choyxona", "UZS", "adjustment", 500_000, "case:17", Some("Invoice 1041 was charged twice by hand")),
+        entry("studio-berlin", "UZS", "top_up", 4_200_000, "import:2026-11-02", None),
+        entry("studio-berlin", "CREDIT", "bonus", 2_000, "welcome", None),
+    ]
+    .into_iter()
+    .collect()
+}
+
+/// Orders that nobody has paid yet; new ones are made when those of the last run are paid.
+async fn open_orders(
+    conn: &mut sqlx::PgConnection,
+    now: chrono::DateTime<chrono::Utc>,
+) -> Result<Vec<OrderId>, Error<Refusal>> {
+    let mut open = Vec::new();
+    let mut number: u32 = 0;
+    while open.len() < OPEN_ORDERS {
+        number = number.saturating_add(1);
+        let order_id = OrderId::parse(format!("demo-order-{number}")).map_err(invalid)?;
+        let status = order::find_with_status(conn, &order_id, now).await?.map(|(_, status)| status);
+        if status.is_none() {
+            let order = Order {
+                order_id: order_id.clone(),
+                tenant_id: TenantId::parse("acme").map_err(invalid)?,
+                currency: CurrencyCode::uzs(),
+                amount: ORDER_AMOUNT,
+                title: format!("Demonstration order {number}"),
+                created_at: now,
+                expires_at: None,
+                closed_at: None,
+            };
+            order::create(conn, &order).await.widen()?;
+        }
+        if status.unwrap_or(OrderStatus::Open) == OrderStatus::Open {
+            open.push(order_id);
+        }
+    }
+    Ok(open)
+}
+
+impl Filled {
+    /// Where to look, with commands that work as printed.
+    pub fn print_where_to_look(&self, address: SocketAddr, args: &ServeArgs, psql_url: Option<&str>) {
+        let secret = |secret: &Option<SecretString>| {
+            secret.as_ref().map_or_else(|| "…".to_owned(), |secret| secret.expose_secret().to_owned())
+        };
+        let (token, key) = (secret(&args.api_token), secret(&args.payme.payme_key));
+        let orders: Vec<String> =
+            self.open_orders.iter().take(4).map(|order| format!("--one-time-account order_id={order}")).collect();
+        println!(
+            "
+This is a demonstration: the data is invented, the keys are known to everybody.
+
+  API documentation  http://{address}/docs
+  Metrics            http://{address}/metrics
+
+A balance:
+  curl -s -H 'Authorization: Bearer {token}' http://{address}/v1/tenants/acme/balance
+
+A payment, as Payme's servers make it (create, then perform):
+  curl -s -u 'Paycom:{key}' http://{address}/payme -d '{{\"id\":1,\"method\":\"CreateTransaction\",\"params\":{{\"id\":\"'$(date +%s%N | cut -c1-18)demo01'\",\"time\":'$(date +%s000)',\"amount\":1500000,\"account\":{{\"tenant_id\":\"acme\"}}}}}}'
+
+Every scenario of Payme's sandbox:
+  target/release/hamyon payme conformance --url http://{address}/payme --key {key} \\
+    --account tenant_id=acme --amount 1500000 \\
+    {} --one-time-amount {}
+",
+            orders.join(" "),
+            ORDER_AMOUNT.get(),
+        );
+        if let Some(url) = psql_url {
+            println!("The book itself:\n  psql '{url}' -c 'SELECT * FROM wallet_transactions'\n");
+        }
+        println!("Ctrl-C stops it.");
+    }
+}

@@ -1,0 +1,69 @@
+//! The command line: arguments → settings → telemetry → command.
+
+mod demo;
+mod migrate;
+pub mod payme;
+mod serve;
+mod token;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{DatabaseArgs, ServeArgs};
+use crate::telemetry::{self, LogFormat};
+
+/// Hamyon: an event-sourced wallet ledger
+#[derive(Debug, Parser)]
+#[command(version, about, propagate_version = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    database: DatabaseArgs,
+    /// How log lines look
+    #[arg(long, env = "HAMYON_LOG_FORMAT", value_enum, default_value = "text", global = true)]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the API and the payment providers
+    Serve(Box<ServeArgs>),
+    /// Bring the database's schema up to date
+    Migrate,
+    /// Check that the book agrees with itself; exit code 1 when it doesn't
+    Verify(verify::VerifyArgs),
+    /// Make, list and revoke API tokens
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Tools for Payme
+    #[command(subcommand)]
+    Payme(PaymeCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum PaymeCommand {
+    /// Check any Payme merchant endpoint the way Payme's sandbox does
+    Conformance(Box<payme::ConformanceArgs>),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What stopped it, as a chain of sentences.
+pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let filter = match &arguments.command {
+        Command::Serve(_) => "info,sqlx=warn",
+        Command::Migrate | Command::Verify(_) | Command::Token(_) | Command::Payme(_) => "warn",
+    };
+    telemetry::start_log(arguments.log_format, filter)?;
+    match arguments.command {
+        Command::Serve(serve) => serve::run(&arguments.database, &serve).await,
+        Command::Migrate => migrate::run(&arguments.database).await,
+        Command::Verify(verify) => verify::run(&arguments.database, &verify).await,
+        Command::Token(token) => token::run(&arguments.database, token).await,
+        Command::Payme(PaymeCommand::Conformance(conformance)) => payme::conformance(*conformance).await,
+    }
+}

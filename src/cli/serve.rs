@@ -1,0 +1,130 @@
+//! `hamyon serve`
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::demo;
+use crate::app::App;
+use crate::clock::Clock;
+use crate::config::{self, DatabaseArgs, ServeArgs};
+use crate::db::Server;
+use crate::ids::ClientName;
+use crate::jobs::Scheduler;
+use crate::token::{self, Scope};
+use crate::{http, telemetry};
+
+/// How long a request that is on its way may still take when we are told to stop.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub async fn run(database: &DatabaseArgs, args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    // Settings first: a wrong one stops the start before anything is touched.
+    let mut args = args.clone();
+    if args.demo {
+        demo::fill_in_settings(&mut args)?;
+    }
+    let settings = args.app_settings()?;
+    let first_token = args.first_token()?;
+    // Bound before the database is started, so that a port in use is found at once.
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("HAMYON_LISTEN: can't listen on {}", args.listen))?;
+    // Heard from the first moment on: a Ctrl-C during the start must not leave the private server behind.
+    let mut stop = StopSignal::listen()?;
+    let server = tokio::select! {
+        server = database.server() => server?,
+        () = stop.received() => return Ok(ExitCode::SUCCESS),
+    };
+    let outcome = serve(&server, database, &args, settings, first_token, listener, &mut stop).await;
+    config::leave(server, outcome).await?;
+    tracing::info!("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(
+    server: &Server,
+    database: &DatabaseArgs,
+    args: &ServeArgs,
+    settings: crate::app::AppSettings,
+    first_token: Option<secrecy::SecretString>,
+    listener: TcpListener,
+    stop: &mut StopSignal,
+) -> anyhow::Result<()> {
+    server.migrate().await?;
+    let db = server.connect(database.pool()).await?;
+    let clock = Clock::System;
+    demo::check_marked(&db, args.demo).await?;
+    if let Some(token) = &first_token {
+        let mut conn = db.pool().acquire().await?;
+        token::store(&mut conn, token, &ClientName::parse("first")?, &Scope::ALL, None, clock.now()).await?;
+    }
+    if !args.demo && settings.payme.keys.live.is_none() {
+        tracing::warn!("HAMYON_PAYME_KEY is not set: every call of Payme will be refused");
+    }
+    let app = Arc::new(App::build(db.clone(), clock, settings, Some(telemetry::record_metrics()?))?);
+    let filled = if args.demo { Some(demo::fill(&app).await?) } else { None };
+    let scheduler = if args.jobs == "on" { Some(Scheduler::start(app.clone()).await?) } else { None };
+    let address = listener.local_addr().context("the listener has no address")?;
+    println!("Hamyon listens on http://{address}");
+    if let Some(filled) = &filled {
+        filled.print_where_to_look(address, args, server.psql_url().as_deref());
+    }
+    tracing::info!(%address, "listening on {address}");
+
+    let (begin_drain, drain) = tokio::sync::oneshot::channel::<()>();
+    let service = http::router(app.clone()).into_make_service_with_connect_info::<SocketAddr>();
+    let serving = tokio::spawn(
+        axum::serve(listener, service)
+            .with_graceful_shutdown(async move {
+                // An error means that the sender is gone, which is a reason to stop as well.
+                let _ = drain.await;
+            })
+            .into_future(),
+    );
+    stop.received().await;
+    tracing::info!("stopping: new requests are refused, those on their way end");
+    let _ = begin_drain.send(());
+    let drained = tokio::time::timeout(DRAIN_TIMEOUT, serving).await;
+    app.tasks.close();
+    let worked = tokio::time::timeout(DRAIN_TIMEOUT, app.tasks.wait()).await;
+    if let Some(scheduler) = scheduler {
+        scheduler.stop().await;
+    }
+    db.close().await;
+    match (drained, worked) {
+        (Ok(ended), Ok(())) => ended.context("the server panicked")?.context("the server failed"),
+        // A client that neither sends nor hangs up can't keep us; what moves money has ended.
+        (Err(_), Ok(())) => {
+            tracing::warn!("a connection did not end within {} s and was cut", DRAIN_TIMEOUT.as_secs());
+            Ok(())
+        }
+        (_, Err(_)) => bail!("work was still running after {} s", DRAIN_TIMEOUT.as_secs()),
+    }
+}
+
+/// Ctrl-C or SIGTERM.
+struct StopSignal {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl StopSignal {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).context("SIGINT can't be heard")?,
+            terminate: signal(SignalKind::terminate()).context("SIGTERM can't be heard")?,
+        })
+    }
+
+    async fn received(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Settings: flags, each with an environment variable. A secret can come from a file (`…_FILE`).
+//!
+//! A wrong setting stops the start with a sentence that says which one and why.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use ipnet::IpNet;
+use secrecy::SecretString;
+
+use crate::app::{AppSettings, PaymeLinks};
+use crate::db::{PoolSettings, Server, embedded};
+use crate::fault::Fault;
+use crate::money::{Currency, CurrencyCode, Exponent, MinorUnits};
+use crate::provider::payme::auth::Keys;
+use crate::provider::payme::{FiscalItem, PaymeSettings};
+
+/// Which database.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Database")]
+pub struct DatabaseArgs {
+    /// A PostgreSQL server, 15 or newer. Without it, Hamyon runs a private one under the data directory
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, global = true)]
+    pub database_url: Option<SecretString>,
+    /// A file that holds the database URL
+    #[arg(long, env = "DATABASE_URL_FILE", global = true, conflicts_with = "database_url")]
+    pub database_url_file: Option<PathBuf>,
+    /// The same database as a user who may create roles, for migrations [default: the database URL]
+    #[arg(long, env = "HAMYON_DATABASE_OWNER_URL", hide_env_values = true, global = true)]
+    pub database_owner_url: Option<SecretString>,
+    /// Most connections of this process
+    #[arg(long, env = "HAMYON_DATABASE_CONNECTIONS", default_value_t = 20, global = true,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub database_connections: u32,
+    /// Where the private server keeps its files [default: /var/lib/hamyon for root, else ~/.local/share/hamyon]
+    #[arg(long, env = "HAMYON_DATA_DIR", global = true)]
+    pub data_dir: Option<PathBuf>,
+    /// The folder of PostgreSQL's programs, for the private server [default: looked for]
+    #[arg(long, env = "HAMYON_POSTGRES_BIN", global = true)]
+    pub postgres_bin: Option<PathBuf>,
+}
+
+impl DatabaseArgs {
+    /// Reaches the server, starting the private one when there is no URL.
+    ///
+    /// # Errors
+    /// When the URL can't be read or the server doesn't start.
+    pub async fn server(&self) -> anyhow::Result<Server> {
+        let url = secret("DATABASE_URL", self.database_url.as_ref(), self.database_url_file.as_ref())?;
+        if let Some(url) = url {
+            return Ok(Server::given(&url, self.database_owner_url.as_ref())?);
+        }
+        let data_dir = match &self.data_dir {
+            Some(data_dir) => data_dir.clone(),
+            None => embedded::default_data_dir()?,
+        };
+        Ok(Server::private(embedded::Options::new(data_dir).postgres_bin(self.postgres_bin.clone())).await?)
+    }
+
+    /// Reaches the server with its schema up to date: the private one is migrated, a given one must be.
+    ///
+    /// # Errors
+    /// See [`DatabaseArgs::server`].
+    pub async fn migrated_server(&self) -> anyhow::Result<Server> {
+        let server = self.server().await?;
+        if server.is_private()
+            && let Err(fault) = server.migrate().await
+        {
+            server.stop().await?;
+            return Err(fault.into());
+        }
+        Ok(server)
+    }
+
+    /// How many connections, and how long anything may wait.
+    #[must_use]
+    pub fn pool(&self) -> PoolSettings {
+        PoolSettings { connections_max: self.database_connections, ..PoolSettings::default() }
+    }
+}
+
+/// How the service listens and whom it serves.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    /// Fill an empty database with demonstration data and print where to look
+    #[arg(long)]
+    pub demo: bool,
+    /// Whether this process runs the scheduled jobs
+    #[arg(long, env = "HAMYON_JOBS", default_value = "on", value_parser = ["on", "off"])]
+    pub jobs: String,
+    /// The address to listen on
+    #[arg(long, env = "HAMYON_LISTEN", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// A first API token with every scope; others are made by `hamyon token create`
+    #[arg(long, env = "HAMYON_API_TOKEN", hide_env_values = true)]
+    pub api_token: Option<SecretString>,
+    /// A file that holds the first API token
+    #[arg(long, env = "HAMYON_API_TOKEN_FILE", conflicts_with = "api_token")]
+    pub api_token_file: Option<PathBuf>,
+    /// Proxies in front of us whose X-Forwarded-For is believed (addresses or networks, by comma)
+    #[arg(long, env = "HAMYON_TRUSTED_PROXIES", value_delimiter = ',', value_parser = network)]
+    pub trusted_proxies: Vec<IpNet>,
+    /// The Payme cashbox.
+    #[command(flatten)]
+    pub payme: PaymeArgs,
+}
+
+/// The Payme cashbox.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Payme")]
+pub struct PaymeArgs {
+    /// The cashbox's production key; unset, nobody gets in with it
+    #[arg(long, env = "HAMYON_PAYME_KEY", hide_env_values = true)]
+    pub payme_key: Option<SecretString>,
+    /// A file that holds the production key
+    #[arg(long, env = "HAMYON_PAYME_KEY_FILE", conflicts_with = "payme_key")]
+    pub payme_key_file: Option<PathBuf>,
+    /// The cashbox's test key; what it pays never becomes money
+    #[arg(long, env = "HAMYON_PAYME_TEST_KEY", hide_env_values = true)]
+    pub payme_test_key: Option<SecretString>,
+    /// A file that holds the test key
+    #[arg(long, env = "HAMYON_PAYME_TEST_KEY_FILE", conflicts_with = "payme_test_key")]
+    pub payme_test_key_file: Option<PathBuf>,
+    /// The login Payme's calls come with
+    #[arg(long, env = "HAMYON_PAYME_LOGIN", default_value = "Paycom")]
+    pub payme_login: String,
+    /// The account's field that names a tenant
+    #[arg(long, env = "HAMYON_PAYME_ACCOUNT_FIELD", default_value = "tenant_id")]
+    pub payme_account_field: String,
+    /// The account's field that names an order
+    #[arg(long, env = "HAMYON_PAYME_ORDER_FIELD", default_value = "order_id")]
+    pub payme_order_field: String,
+    /// The error code for an order that another payment holds
+    #[arg(long, env = "HAMYON_PAYME_BUSY_CODE", default_value_t = -31_099, allow_negative_numbers = true)]
+    pub payme_busy_code: i32,
+    /// Where Payme may call from (addresses or networks, by comma); anywhere when unset
+    #[arg(long, env = "HAMYON_PAYME_ADDRESSES", value_delimiter = ',', value_parser = network)]
+    pub payme_addresses: Vec<IpNet>,
+    /// The cashbox's id, for payment links
+    #[arg(long, env = "HAMYON_PAYME_MERCHANT_ID")]
+    pub payme_merchant_id: Option<String>,
+    /// Where payment links lead
+    #[arg(long, env = "HAMYON_PAYME_CHECKOUT_URL", default_value = "https://checkout.paycom.uz")]
+    pub payme_checkout_url: String,
+    /// The least a wallet takes in one payment, in so'm
+    #[arg(long, env = "HAMYON_TOPUP_MIN", default_value = "1000")]
+    pub topup_min: String,
+    /// The most a wallet takes in one payment, in so'm
+    #[arg(long, env = "HAMYON_TOPUP_MAX", default_value = "100000000")]
+    pub topup_max: String,
+    /// What the tax receipt of a payment says is sold; unset, no receipt is asked for
+    #[arg(long, env = "HAMYON_PAYME_FISCAL_TITLE", requires_all = ["payme_fiscal_code", "payme_fiscal_package_code"])]
+    pub payme_fiscal_title: Option<String>,
+    /// Its IKPU (MXIK) code, 17 digits
+    #[arg(long, env = "HAMYON_PAYME_FISCAL_CODE", requires = "payme_fiscal_title")]
+    pub payme_fiscal_code: Option<String>,
+    /// Its package code
+    #[arg(long, env = "HAMYON_PAYME_FISCAL_PACKAGE_CODE", requires = "payme_fiscal_title")]
+    pub payme_fiscal_package_code: Option<String>,
+    /// Its VAT in whole per cent
+    #[arg(long, env = "HAMYON_PAYME_FISCAL_VAT_PERCENT", default_value_t = 12, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub payme_fiscal_vat_percent: u8,
+}
+
+impl ServeArgs {
+    /// The settings, checked.
+    ///
+    /// # Errors
+    /// The first setting that is wrong, and why.
+    pub fn app_settings(&self) -> anyhow::Result<AppSettings> {
+        let payme = &self.payme;
+        let uzs = Currency { code: CurrencyCode::uzs(), exponent: Exponent::parse(2)? };
+        let bound = |name: &str, text: &str| {
+            let amount = MinorUnits::parse(text, &uzs).with_context(|| format!("{name}: {text:?} is not an amount"))?;
+            if amount.is_positive() { Ok(amount) } else { bail!("{name} must be positive, and is {text}") }
+        };
+        let top_up_min = bound("HAMYON_TOPUP_MIN", &payme.topup_min)?;
+        let top_up_max = bound("HAMYON_TOPUP_MAX", &payme.topup_max)?;
+        if top_up_min > top_up_max {
+            bail!("HAMYON_TOPUP_MIN ({}) is above HAMYON_TOPUP_MAX ({})", payme.topup_min, payme.topup_max);
+        }
+        if payme.payme_account_field == payme.payme_order_field {
+            bail!("HAMYON_PAYME_ACCOUNT_FIELD and HAMYON_PAYME_ORDER_FIELD are both {}", payme.payme_order_field);
+        }
+        if !(-31_099..=-31_050).contains(&payme.payme_busy_code) && payme.payme_busy_code != -31_008 {
+            bail!("HAMYON_PAYME_BUSY_CODE must be -31099 to -31050, or -31008, and is {}", payme.payme_busy_code);
+        }
+        let live = secret("HAMYON_PAYME_KEY", payme.payme_key.as_ref(), payme.payme_key_file.as_ref())?;
+        let test = secret("HAMYON_PAYME_TEST_KEY", payme.payme_test_key.as_ref(), payme.payme_test_key_file.as_ref())?;
+        Ok(AppSettings {
+            payme: PaymeSettings {
+                keys: Keys { login: payme.payme_login.clone(), live, test },
+                tenant_field: payme.payme_account_field.clone(),
+                order_field: payme.payme_order_field.clone(),
+                busy_code: payme.payme_busy_code,
+                top_up_min,
+                top_up_max,
+                fiscal_item: payme.fiscal_item()?,
+            },
+            payme_links: payme.payme_merchant_id.as_ref().map(|merchant_id| PaymeLinks {
+                merchant_id: merchant_id.clone(),
+                base_url: payme.payme_checkout_url.clone(),
+            }),
+            payme_addresses: payme.payme_addresses.clone(),
+            trusted_proxies: self.trusted_proxies.clone(),
+        })
+    }
+
+    /// The first API token, if one is set.
+    ///
+    /// # Errors
+    /// When its file can't be read or it is too short to be a secret.
+    pub fn first_token(&self) -> anyhow::Result<Option<SecretString>> {
+        use secrecy::ExposeSecret as _;
+        let token = secret("HAMYON_API_TOKEN", self.api_token.as_ref(), self.api_token_file.as_ref())?;
+        if let Some(token) = &token
+            && token.expose_secret().len() < 20
+        {
+            bail!("HAMYON_API_TOKEN must have at least 20 characters; `openssl rand -base64 32` makes a good one");
+        }
+        Ok(token)
+    }
+}
+
+impl PaymeArgs {
+    fn fiscal_item(&self) -> anyhow::Result<Option<FiscalItem>> {
+        let (Some(title), Some(code), Some(package_code)) =
+            (&self.payme_fiscal_title, &self.payme_fiscal_code, &self.payme_fiscal_package_code)
+        else {
+            return Ok(None);
+        };
+        if code.len() != 17 || !code.bytes().all(|byte| byte.is_ascii_digit()) {
+            bail!("HAMYON_PAYME_FISCAL_CODE must have 17 digits, and is {code:?}");
+        }
+        Ok(Some(FiscalItem {
+            title: title.clone(),
+            code: code.clone(),
+            package_code: package_code.clone(),
+            vat_percent: self.payme_fiscal_vat_percent,
+        }))
+    }
+}
+
+/// A secret from its setting or from its file, without the white space around it. An empty one is a mistake.
+fn secret(name: &str, value: Option<&SecretString>, file: Option<&PathBuf>) -> anyhow::Result<Option<SecretString>> {
+    use secrecy::ExposeSecret as _;
+    let text = match (value, file) {
+        (Some(value), _) => value.expose_secret().to_owned(),
+        (None, Some(file)) => {
+            std::fs::read_to_string(file).with_context(|| format!("{name}_FILE: {} can't be read", file.display()))?
+        }
+        (None, None) => return Ok(None),
+    };
+    let text = text.trim();
+    if text.is_empty() {
+        bail!("{name} is set and empty; leave it unset or give it a value");
+    }
+    Ok(Some(SecretString::from(text)))
+}
+
+/// An address or a network.
+fn network(text: &str) -> Result<IpNet, String> {
+    text.parse::<IpNet>()
+        .or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from))
+        .map_err(|_| format!("{text:?} is neither an address nor a network such as 185.234.113.0/28"))
+}
+
+/// Joins the outcome of a command with leaving the server, so that neither error hides the other.
+///
+/// # Errors
+/// The command's error, or else the server's.
+pub async fn leave<T>(server: Server, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
+    let stopped: Result<(), Fault> = server.stop().await;
+    match (outcome, stopped) {
+        (Ok(value), Ok(())) => Ok(value),
+        (Ok(_), Err(fault)) => Err(fault.into()),
+        (Err(error), Ok(())) => Err(error),
+        (Err(error), Err(fault)) => {
+            tracing::error!("{}", fault.chain());
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Postings, all or none.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use scoped_futures::ScopedFutureExt as _;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::{ProblemDocument, Transaction};
+use crate::app::App;
+use crate::fault::{Error, Fault, Widen as _};
+use crate::funding;
+use crate::http::error::Problem;
+use crate::http::extract::{Caller, IdempotencyKey, Json, LedgerPost};
+use crate::idempotency::{self, Answer, Claim, Claimed, KeyReused};
+use crate::ids::{Actor, Pocket, Reason, Reference, TenantId};
+use crate::ledger::{self, Entry, Floor, Kind, Metadata};
+use crate::money::Currency;
+
+/// The most postings of one batch.
+const ITEMS_MAX: usize = 5_000;
+
+/// A batch.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchBody {
+    /// 1 to 5,000 postings, booked in this order.
+    pub transactions: Vec<PostingBody>,
+}
+
+/// One posting.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PostingBody {
+    /// Whose wallet.
+    #[schema(example = "acme")]
+    pub tenant_id: String,
+    /// Which of the tenant's wallets; opened with its first use.
+    #[schema(example = "UZS")]
+    pub currency: String,
+    /// top_up, subscription_fee, refund, adjustment, or a kind of the product's own.
+    #[schema(example = "purchase")]
+    pub kind: String,
+    /// Signed decimal text; positive is a credit.
+    #[schema(example = "-15000.00")]
+    pub amount: String,
+    /// What is booked; unique per wallet and kind.
+    #[schema(example = "invoice-2026-118")]
+    pub reference: String,
+    /// Why, in a sentence. An adjustment and a refund need it.
+    pub reason: Option<String>,
+    /// Which part of the wallet; main when left out.
+    pub pocket: Option<String>,
+    /// The number of the row that a refund gives back.
+    pub transaction: Option<i64>,
+    /// What else to remember: an object of at most 4,096 bytes.
+    #[schema(value_type = Option<Object>)]
+    pub metadata: Option<Map<String, Value>>,
+}
+
+/// What was booked.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BatchResult {
+    /// One row per posting, in the same order.
+    pub transactions: Vec<Transaction>,
+}
+
+/// Why a batch is refused.
+enum Refusal {
+    Key(KeyReused),
+    Ledger(ledger::Refusal),
+}
+
+impl From<KeyReused> for Refusal {
+    fn from(reused: KeyReused) -> Self {
+        Self::Key(reused)
+    }
+}
+
+impl From<ledger::Refusal> for Refusal {
+    fn from(refusal: ledger::Refusal) -> Self {
+        Self::Ledger(refusal)
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Key(reused) => reused.into(),
+            Refusal::Ledger(refusal) => refusal.into(),
+        }
+    }
+}
+
+/// Books postings, all or none. The same key with the same body is answered the same, for ever.
+#[utoipa::path(post, path = "/v1/transactions/batch", tag = "ledger", request_body = BatchBody,
+    params(("Idempotency-Key" = String, Header, description = "A value of your own; the same one for a repeat")),
+    responses((status = 201, body = BatchResult),
+        (status = 402, description = "insufficient_funds", body = ProblemDocument,
+         content_type = "application/problem+json"),
+        (status = 404, description = "tenant_not_found, currency_not_found", body = ProblemDocument,
+         content_type = "application/problem+json"),
+        (status = 409, description = "idempotency_key_reused, already_booked, twice_in_batch, original_exceeded",
+         body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 422, description = "wrong_sign, reason_missing, original_misplaced, original_unfit, kind_not_postable",
+         body = ProblemDocument, content_type = "application/problem+json")))]
+pub async fn post(
+    caller: Caller<LedgerPost>,
+    IdempotencyKey(key): IdempotencyKey,
+    json: Json<BatchBody>,
+) -> Result<Response, Problem> {
+    let (entries, currencies) = entries(&caller.app, json.body).await?;
+    let claim = Claim::new(caller.client.clone(), key, "POST /v1/transactions/batch".to_owned(), json.value);
+    let work = book(caller.app.clone(), caller.actor(), claim, entries, currencies);
+    let answer = caller.app.run_to_end(work).await??;
+    Ok(to_response(answer))
+}
+
+/// The work of a batch. It owns what it needs, so it runs to its end without its caller.
+async fn book(
+    app: Arc<App>,
+    actor: Actor,
+    claim: Claim,
+    entries: Vec<Entry>,
+    currencies: Vec<Currency>,
+) -> Result<Answer, Error<Refusal>> {
+    let (actor, claim, entries, currencies, clock) = (&actor, &claim, &entries[..], &currencies[..], &app.clock);
+    app.db
+        .run("batch_post", |conn| {
+            async move {
+                let now = clock.now();
+                match idempotency::claim(conn, claim, now).await.widen()? {
+                    Claimed::Answered(answer) => return Ok(answer),
+                    Claimed::Fresh => {}
+                }
+                let rows = funding::post(conn, entries, actor, now).await.widen()?;
+                let transactions =
+                    rows.iter().zip(currencies).map(|(row, currency)| Transaction::new(row, currency)).collect();
+                let body = serde_json::to_string(&BatchResult { transactions })
+                    .map_err(|error| Fault::new("a batch's answer can't be written").because(error))?;
+                let status = StatusCode::CREATED.as_u16();
+                idempotency::finish(conn, claim, status, &body).await?;
+                Ok::<_, Error<Refusal>>(Answer { status, body, replayed: false })
+            }
+            .scope_boxed()
+        })
+        .await
+}
+
+fn to_response(answer: Answer) -> Response {
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    let mut response = (status, answer.body).into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if answer.replayed {
+        response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
+    }
+    response
+}
+
+/// Turns the body into entries, with the currency of each.
+async fn entries(app: &App, body: BatchBody) -> Result<(Vec<Entry>, Vec<Currency>), Problem> {
+    let count = body.transactions.len();
+    if count == 0 || count > ITEMS_MAX {
+        return Err(Problem::invalid_field(
+            "transactions",
+            format!("must have 1 to {ITEMS_MAX} items, and has {count}"),
+        ));
+    }
+    let mut entries = Vec::with_capacity(count);
+    let mut currencies = Vec::with_capacity(count);
+    for (index, posting) in body.transactions.into_iter().enumerate() {
+        let (entry, currency) = entry(app, posting, &format!("transactions[{index}]"))
+            .await
+            .map_err(|problem| problem.with("index", index))?;
+        entries.push(entry);
+        currencies.push(currency);
+    }
+    Ok((entries, currencies))
+}
+
+async fn entry(app: &App, posting: PostingBody, at: &str) -> Result<(Entry, Currency), Problem> {
+    let name = |field: &str| format!("{at}.{field}");
+    let currency = super::currency(app, &name("currency"), &posting.currency).await?;
+    let kind = super::field(&name("kind"), Kind::parse(&posting.kind))?;
+    if kind == Kind::TopUpReversal {
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "kind_not_postable",
+            "Only a provider books this kind",
+            "a top-up goes back to its payer through its provider, which books the top_up_reversal",
+        ));
+    }
+    let metadata = match &posting.metadata {
+        None => Metadata::empty(),
+        Some(object) => {
+            Metadata::from_object(object).map_err(|error| Problem::invalid_field(&name("metadata"), error))?
+        }
+    };
+    let entry = Entry {
+        tenant_id: super::field(&name("tenant_id"), TenantId::parse(posting.tenant_id))?,
+        currency: currency.code.clone(),
+        kind,
+        amount: super::amount(&name("amount"), &posting.amount, &currency)?,
+        pocket: match posting.pocket {
+            None => Pocket::main(),
+            Some(pocket) => super::field(&name("pocket"), Pocket::parse(pocket))?,
+        },
+        reference: super::field(&name("reference"), Reference::parse(posting.reference))?,
+        original_seq: posting.transaction,
+        reason: posting.reason.map(|reason| super::field(&name("reason"), Reason::parse(reason))).transpose()?,
+        metadata,
+        floor: Floor::Zero,
+    };
+    Ok((entry, currency))
+}

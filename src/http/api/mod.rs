@@ -1,0 +1,114 @@
+//! `/v1`: one file per noun, each with its shapes and its handlers.
+
+pub mod balance;
+pub mod batch;
+pub mod currencies;
+pub mod orders;
+pub mod payment_links;
+pub mod tenants;
+pub mod transactions;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::error::Problem;
+use crate::app::App;
+use crate::ids::InvalidName;
+use crate::ledger::PostedRow;
+use crate::money::{Currency, CurrencyCode, MinorUnits};
+
+/// A problem document (RFC 9457). `code` is stable; further members depend on it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ProblemDocument {
+    /// A URN that ends in the code.
+    #[schema(example = "urn:hamyon:problem:insufficient_funds")]
+    pub r#type: String,
+    /// What the code means.
+    pub title: String,
+    /// The HTTP status.
+    #[schema(example = 402)]
+    pub status: u16,
+    /// Stable, for programs.
+    #[schema(example = "insufficient_funds")]
+    pub code: String,
+    /// What happened here, for people.
+    pub detail: String,
+}
+
+/// A row of a wallet.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Transaction {
+    /// The row's number within its wallet: 1, 2, 3, …
+    pub seq: i64,
+    /// Whose wallet.
+    #[schema(example = "acme")]
+    pub tenant_id: String,
+    /// What happened.
+    #[schema(example = "top_up")]
+    pub kind: String,
+    /// Signed; positive is a credit.
+    #[schema(example = "15000.00")]
+    pub amount: String,
+    /// The wallet's currency.
+    #[schema(example = "UZS")]
+    pub currency: String,
+    /// Which part of the wallet.
+    #[schema(example = "main")]
+    pub pocket: String,
+    /// What was booked.
+    #[schema(example = "payme:5305e3bab097f420a62ced0b")]
+    pub reference: String,
+    /// The row that this one gives back.
+    pub original: Option<i64>,
+    /// Why.
+    pub reason: Option<String>,
+    /// Who.
+    #[schema(example = "payme")]
+    pub actor: String,
+    /// What else the source wanted to remember.
+    #[schema(value_type = Object)]
+    pub metadata: Value,
+    /// When.
+    pub recorded_at: DateTime<Utc>,
+    /// The wallet's balance after this row.
+    #[schema(example = "15000.00")]
+    pub balance_after: String,
+}
+
+impl Transaction {
+    fn new(row: &PostedRow, currency: &Currency) -> Self {
+        Self {
+            seq: row.seq,
+            tenant_id: row.tenant_id.to_string(),
+            kind: row.kind.to_string(),
+            amount: row.amount.to_text(currency.exponent),
+            currency: row.currency.to_string(),
+            pocket: row.pocket.to_string(),
+            reference: row.reference.to_string(),
+            original: row.original_seq,
+            reason: row.reason.as_ref().map(ToString::to_string),
+            actor: row.actor.clone(),
+            metadata: row.metadata.to_value(),
+            recorded_at: row.recorded_at,
+            balance_after: row.balance_after.to_text(currency.exponent),
+        }
+    }
+}
+
+/// Names the field whose value breaks a rule.
+fn field<T>(name: &str, parsed: Result<T, InvalidName>) -> Result<T, Problem> {
+    parsed.map_err(|error| Problem::invalid_field(name, error.rule))
+}
+
+/// A currency that must exist.
+async fn currency(app: &App, name: &str, code: &str) -> Result<Currency, Problem> {
+    let code = field(name, CurrencyCode::parse(code))?;
+    app.currencies.find(&code).await?.ok_or_else(|| Problem::unknown_currency(code))
+}
+
+/// Money that must be a decimal string.
+fn amount(name: &str, text: &str, currency: &Currency) -> Result<MinorUnits, Problem> {
+    MinorUnits::parse(text, currency).map_err(|error| Problem::invalid_field(name, error))
+}

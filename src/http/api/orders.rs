@@ -1,0 +1,150 @@
+//! Orders: one-time accounts that a provider sells.
+
+use axum::http::StatusCode;
+use chrono::{DateTime, SubsecRound as _, Utc};
+use scoped_futures::ScopedFutureExt as _;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::ProblemDocument;
+use crate::http::error::Problem;
+use crate::http::extract::{Caller, Json, Named, PaymentsWrite, TenantsRead};
+use crate::ids::{OrderId, TenantId};
+use crate::money::Currency;
+use crate::payment::order::{self, Order, OrderStatus};
+use crate::tenant::check_name;
+
+/// An order to be made.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewOrder {
+    /// The product's own id: 1 to 64 of A-Z a-z 0-9 . _ : @ + -
+    #[schema(example = "order-197")]
+    pub order_id: String,
+    /// Whose wallet the payment is credited to.
+    #[schema(example = "acme")]
+    pub tenant_id: String,
+    /// UZS when left out.
+    #[schema(example = "UZS")]
+    pub currency: Option<String>,
+    /// The price as decimal text.
+    #[schema(example = "150000.00")]
+    pub amount: String,
+    /// What is sold.
+    #[schema(example = "One hour, 1 December, 10:00")]
+    pub title: String,
+    /// Not payable from this moment on.
+    pub expires_at: Option<DateTime<Utc>>,
+}
+
+/// An order.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct OrderBody {
+    /// The product's own id.
+    pub order_id: String,
+    /// Whose wallet the payment is credited to.
+    pub tenant_id: String,
+    /// The currency.
+    pub currency: String,
+    /// The price as decimal text.
+    pub amount: String,
+    /// What is sold.
+    pub title: String,
+    /// open, busy, paid, refunded, expired or closed.
+    pub status: String,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+    /// Not payable from this moment on.
+    pub expires_at: Option<DateTime<Utc>>,
+}
+
+impl OrderBody {
+    fn new(order: &Order, status: OrderStatus, currency: &Currency) -> Self {
+        Self {
+            order_id: order.order_id.to_string(),
+            tenant_id: order.tenant_id.to_string(),
+            currency: order.currency.to_string(),
+            amount: order.amount.to_text(currency.exponent),
+            title: order.title.clone(),
+            status: status.as_str().to_owned(),
+            created_at: order.created_at,
+            expires_at: order.expires_at,
+        }
+    }
+}
+
+/// Makes an order. The same again is answered the same.
+#[utoipa::path(post, path = "/v1/orders", tag = "payments", request_body = NewOrder,
+    responses((status = 201, body = OrderBody), (status = 200, description = "It was there", body = OrderBody),
+        (status = 404, description = "tenant_not_found, currency_not_found", body = ProblemDocument,
+         content_type = "application/problem+json"),
+        (status = 409, description = "order_differs", body = ProblemDocument,
+         content_type = "application/problem+json")))]
+pub async fn create(
+    caller: Caller<PaymentsWrite>,
+    json: Json<NewOrder>,
+) -> Result<(StatusCode, axum::Json<OrderBody>), Problem> {
+    let body = json.body;
+    let currency = super::currency(&caller.app, "currency", body.currency.as_deref().unwrap_or("UZS")).await?;
+    let amount = super::amount("amount", &body.amount, &currency)?;
+    if !amount.is_positive() {
+        return Err(Problem::invalid_field("amount", "must be positive"));
+    }
+    super::field("title", check_name(&body.title))?;
+    let now = caller.app.clock.now();
+    let order = &Order {
+        order_id: super::field("order_id", OrderId::parse(body.order_id))?,
+        tenant_id: super::field("tenant_id", TenantId::parse(body.tenant_id))?,
+        currency: currency.code.clone(),
+        amount,
+        title: body.title,
+        created_at: now,
+        // What PostgreSQL can store, so that the same order again compares equal.
+        expires_at: body.expires_at.map(|at| at.trunc_subsecs(6)),
+        closed_at: None,
+    };
+    let (there, new) =
+        caller.db().run("order_create", |conn| async move { order::create(conn, order).await }.scope_boxed()).await?;
+    let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
+    let status = order::find_with_status(&mut conn, &there.order_id, now).await?;
+    let status = status.map_or(OrderStatus::Open, |(_, status)| status);
+    let code = if new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((code, axum::Json(OrderBody::new(&there, status, &currency))))
+}
+
+/// An order with where it stands.
+#[utoipa::path(get, path = "/v1/orders/{order_id}", tag = "payments", params(("order_id" = String, Path)),
+    responses((status = 200, body = OrderBody),
+        (status = 404, description = "order_not_found", body = ProblemDocument,
+         content_type = "application/problem+json")))]
+pub async fn get(
+    caller: Caller<TenantsRead>,
+    Named(order_id): Named<OrderId>,
+) -> Result<axum::Json<OrderBody>, Problem> {
+    let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
+    let (order, status) = order::find_with_status(&mut conn, &order_id, caller.app.clock.now())
+        .await?
+        .ok_or_else(|| Problem::not_found("order_not_found", format!("there is no order {order_id}")))?;
+    let currency = super::currency(&caller.app, "currency", order.currency.as_str()).await?;
+    Ok(axum::Json(OrderBody::new(&order, status, &currency)))
+}
+
+/// Withdraws an order that nobody is paying. Closing it again changes nothing.
+#[utoipa::path(post, path = "/v1/orders/{order_id}/close", tag = "payments", params(("order_id" = String, Path)),
+    responses((status = 200, body = OrderBody),
+        (status = 404, description = "order_not_found", body = ProblemDocument,
+         content_type = "application/problem+json"),
+        (status = 409, description = "order_not_closable", body = ProblemDocument,
+         content_type = "application/problem+json")))]
+pub async fn close(
+    caller: Caller<PaymentsWrite>,
+    Named(order_id): Named<OrderId>,
+) -> Result<axum::Json<OrderBody>, Problem> {
+    let (order_id, clock) = (&order_id, &caller.app.clock);
+    let order = caller
+        .db()
+        .run("order_close", |conn| async move { order::close(conn, order_id, clock.now()).await }.scope_boxed())
+        .await?;
+    let currency = super::currency(&caller.app, "currency", order.currency.as_str()).await?;
+    Ok(axum::Json(OrderBody::new(&order, OrderStatus::Closed, &currency)))
+}

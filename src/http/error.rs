@@ -1,0 +1,274 @@
+//! Every error of `/v1`, as an RFC 9457 problem with a stable code.
+//!
+//! This is the one place where a refusal becomes a status. A refusal says the rule and the numbers. A fault
+//! says only a reference; its whole chain is in the log under that reference.
+
+use std::fmt::Display;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+use crate::fault::{Error, Fault, Remedy};
+use crate::idempotency::KeyReused;
+use crate::ledger::{self, CurrencyRefusal};
+use crate::payment::order::OrderRefusal;
+use crate::provider::payme::link::LinkError;
+use crate::tenant::TenantRefusal;
+
+tokio::task_local! {
+    /// Our id of the request that the current task answers.
+    pub static REQUEST_ID: String;
+}
+
+/// A problem document.
+#[derive(Debug)]
+pub struct Problem {
+    status: StatusCode,
+    code: &'static str,
+    title: &'static str,
+    detail: String,
+    members: Map<String, Value>,
+    retry_after_secs: Option<u64>,
+}
+
+impl Problem {
+    /// A problem with its status, its stable code, what the code means and what happened here.
+    #[must_use]
+    pub fn new(status: StatusCode, code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, code, title, detail: detail.into(), members: Map::new(), retry_after_secs: None }
+    }
+
+    /// Adds a member that a program can read.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after_secs = Some(seconds);
+        self
+    }
+
+    /// The request has the wrong shape.
+    #[must_use]
+    pub fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", "The request has the wrong shape", detail)
+    }
+
+    /// A field of the request has the wrong shape.
+    #[must_use]
+    pub fn invalid_field(field: &str, rule: impl Display) -> Self {
+        Self::invalid(format!("{field}: {rule}")).with("field", field)
+    }
+
+    /// There is no such thing.
+    #[must_use]
+    pub fn not_found(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, code, "There is no such thing", detail)
+    }
+
+    /// There is no such currency.
+    #[must_use]
+    pub fn unknown_currency(code: impl Display) -> Self {
+        Self::not_found("currency_not_found", format!("there is no currency {code}; POST /v1/currencies adds one"))
+    }
+
+    /// There is no such tenant.
+    #[must_use]
+    pub fn unknown_tenant(tenant_id: impl Display) -> Self {
+        Self::not_found("tenant_not_found", format!("there is no tenant {tenant_id}; POST /v1/tenants makes one"))
+    }
+
+    /// The time for the request is over. What moves money goes on to its end; a repeat with the same key
+    /// gets its answer.
+    #[must_use]
+    pub fn timed_out() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "timed_out",
+            "The answer took too long",
+            "the request was not answered in time; repeat it with the same Idempotency-Key",
+        )
+        .retry_after(1)
+    }
+
+    /// A handler panicked.
+    #[must_use]
+    pub fn panicked() -> Self {
+        Self::from(Fault::new("a handler panicked"))
+    }
+
+    fn conflict(code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, code, title, detail)
+    }
+
+    fn unprocessable(code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, title, detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut document = json!({
+            "type": format!("urn:hamyon:problem:{}", self.code),
+            "title": self.title,
+            "status": self.status.as_u16(),
+            "code": self.code,
+            "detail": self.detail,
+        });
+        if let Some(document) = document.as_object_mut() {
+            for (name, value) in self.members {
+                document.entry(name).or_insert(value);
+            }
+        }
+        let mut response = (self.status, document.to_string()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after_secs {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<Fault> for Problem {
+    fn from(fault: Fault) -> Self {
+        let reference = REQUEST_ID.try_with(Clone::clone).unwrap_or_default();
+        match fault.remedy() {
+            Remedy::Wait | Remedy::Repeat => {
+                tracing::warn!(reference, "request {reference} could not be served now: {}", fault.chain());
+                Self::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "unavailable",
+                    "The service can't answer now",
+                    "nothing was written; repeat the request later with the same Idempotency-Key",
+                )
+                .retry_after(1)
+            }
+            Remedy::Report => {
+                tracing::error!(reference, "request {reference} failed: {}", fault.chain());
+                Self::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "internal",
+                    "Something broke on our side",
+                    "nothing was written; give the reference to whoever runs this service",
+                )
+            }
+        }
+        .with("reference", reference)
+    }
+}
+
+impl<R: Into<Self>> From<Error<R>> for Problem {
+    fn from(error: Error<R>) -> Self {
+        match error {
+            Error::Refused(refusal) => refusal.into(),
+            Error::Fault(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<ledger::Refusal> for Problem {
+    fn from(refusal: ledger::Refusal) -> Self {
+        use ledger::Refusal;
+        let detail = refusal.to_string();
+        let index = refusal.index();
+        let problem = match refusal {
+            Refusal::UnknownTenant { tenant_id, .. } => Self::unknown_tenant(tenant_id),
+            Refusal::UnknownCurrency { currency, .. } => Self::unknown_currency(currency),
+            Refusal::WrongSign { .. } => {
+                Self::unprocessable("wrong_sign", "The amount has the wrong sign for its kind", detail)
+            }
+            Refusal::ReasonMissing { .. } => Self::unprocessable("reason_missing", "This kind needs a reason", detail),
+            Refusal::OriginalMisplaced { .. } => Self::unprocessable(
+                "original_misplaced",
+                "Exactly what gives something back names its original",
+                detail,
+            ),
+            Refusal::OriginalUnfit { seq, .. } => {
+                Self::unprocessable("original_unfit", "The original can't be given back like this", detail)
+                    .with("transaction", seq)
+            }
+            Refusal::OriginalExceeded { seq, left, asked, .. } => {
+                Self::conflict("original_exceeded", "More than is left of the original", detail)
+                    .with("transaction", seq)
+                    .with("left_minor_units", left)
+                    .with("asked_minor_units", asked)
+            }
+            Refusal::AlreadyBooked { seq, .. } => {
+                Self::conflict("already_booked", "This event is booked already", detail).with("transaction", seq)
+            }
+            Refusal::TwiceInBatch { .. } => {
+                Self::conflict("twice_in_batch", "The batch names the same event twice", detail)
+            }
+            Refusal::InsufficientFunds { available, needed, .. } => {
+                Self::new(StatusCode::PAYMENT_REQUIRED, "insufficient_funds", "There is not enough money", detail)
+                    .with("available_minor_units", available.get())
+                    .with("needed_minor_units", needed.get())
+            }
+            Refusal::Overflow { .. } => {
+                Self::unprocessable("balance_too_large", "The balance would be too large", detail)
+            }
+        };
+        problem.with("index", index)
+    }
+}
+
+impl From<KeyReused> for Problem {
+    fn from(reused: KeyReused) -> Self {
+        Self::conflict("idempotency_key_reused", "The idempotency key stands for another request", reused.to_string())
+            .with("idempotency_key", reused.key)
+            .with("fields", reused.fields)
+    }
+}
+
+impl From<TenantRefusal> for Problem {
+    fn from(refusal: TenantRefusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            TenantRefusal::Differs { fields, .. } => {
+                Self::conflict("tenant_differs", "The tenant exists with other values", detail).with("fields", fields)
+            }
+        }
+    }
+}
+
+impl From<CurrencyRefusal> for Problem {
+    fn from(refusal: CurrencyRefusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            CurrencyRefusal::Differs { exponent, .. } => {
+                Self::conflict("currency_differs", "The currency exists with another exponent", detail)
+                    .with("exponent", exponent)
+            }
+        }
+    }
+}
+
+impl From<OrderRefusal> for Problem {
+    fn from(refusal: OrderRefusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            OrderRefusal::UnknownTenant(tenant_id) => Self::unknown_tenant(tenant_id),
+            OrderRefusal::UnknownOrder(_) => Self::not_found("order_not_found", detail),
+            OrderRefusal::Differs { fields, .. } => {
+                Self::conflict("order_differs", "The order exists with other values", detail).with("fields", fields)
+            }
+            OrderRefusal::CannotClose { status, .. } => {
+                Self::conflict("order_not_closable", "The order can't be closed", detail)
+                    .with("order_status", status.as_str())
+            }
+        }
+    }
+}
+
+impl From<LinkError> for Problem {
+    fn from(error: LinkError) -> Self {
+        Self::unprocessable("link_not_possible", "The link can't be made", error.to_string())
+    }
+}

@@ -1,0 +1,143 @@
+//! HTTP: every path in one list, and what surrounds every request.
+
+mod api;
+mod error;
+mod extract;
+mod health;
+mod openapi;
+mod payme;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request};
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
+use tower_http::catch_panic::CatchPanicLayer;
+use tracing::Instrument as _;
+use uuid::Uuid;
+
+pub use error::Problem;
+
+use crate::app::App;
+use crate::ids::ClientName;
+use error::REQUEST_ID;
+
+/// How long a request of `/v1` may take before its caller is told to come back.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Every path.
+pub fn router(app: Arc<App>) -> Router {
+    let v1 = Router::new()
+        .route("/v1/currencies", get(api::currencies::list).post(api::currencies::create))
+        .route("/v1/tenants", post(api::tenants::create))
+        .route("/v1/tenants/{tenant_id}", get(api::tenants::get))
+        .route("/v1/tenants/{tenant_id}/balance", get(api::balance::get))
+        .route("/v1/tenants/{tenant_id}/transactions", get(api::transactions::list))
+        .route("/v1/transactions/batch", post(api::batch::post))
+        .route("/v1/orders", post(api::orders::create))
+        .route("/v1/orders/{order_id}", get(api::orders::get))
+        .route("/v1/orders/{order_id}/close", post(api::orders::close))
+        .route("/v1/payment-links", post(api::payment_links::create))
+        .layer(middleware::from_fn(bound_time));
+    Router::new()
+        .merge(v1)
+        // Payme wants HTTP 200 for every method, so the door answers them all itself.
+        .route("/payme", any(payme::answer))
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::metrics))
+        .with_state(app)
+        .merge(openapi::router())
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(CatchPanicLayer::custom(|_| Problem::panicked().into_response()))
+        .layer(middleware::from_fn(observe))
+}
+
+async fn no_such_path() -> Problem {
+    Problem::not_found("path_not_found", "there is no such path; /docs lists them")
+}
+
+async fn method_not_allowed() -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        "The path doesn't know this method",
+        "/docs lists the methods of each path",
+    )
+}
+
+async fn bound_time(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(ANSWER_TIMEOUT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Problem::timed_out().into_response(),
+    }
+}
+
+/// Where the token's extractor leaves the client's name for the request line.
+#[derive(Debug, Clone, Default)]
+pub struct SeenClient(Arc<Mutex<Option<String>>>);
+
+impl SeenClient {
+    fn set(&self, client: &ClientName) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.to_string());
+    }
+
+    fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Gives the request an id, measures it, and writes its one line.
+async fn observe(mut request: Request<Body>, next: Next) -> Response {
+    let started = Instant::now();
+    let request_id = request
+        .headers()
+        .get("x-request-id")
+        .and_then(|value| value.to_str().ok())
+        .filter(|value| !value.is_empty() && value.len() <= 64 && value.bytes().all(|byte| byte.is_ascii_graphic()))
+        .map_or_else(|| Uuid::now_v7().to_string(), ToOwned::to_owned);
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
+    let remote =
+        request.extensions().get::<axum::extract::ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_string());
+    let client = SeenClient::default();
+    request.extensions_mut().insert(client.clone());
+    request.extensions_mut().insert(RequestId(request_id.clone()));
+
+    let span = tracing::info_span!("request", request_id);
+    let mut response = REQUEST_ID.scope(request_id.clone(), next.run(request)).instrument(span).await;
+
+    let status = response.status().as_u16();
+    let elapsed = started.elapsed();
+    metrics::counter!("hamyon_http_requests_total",
+        "method" => method.to_string(), "route" => route.clone(), "status" => status.to_string())
+    .increment(1);
+    metrics::histogram!("hamyon_http_request_duration_seconds", "route" => route.clone()).record(elapsed);
+    tracing::info!(
+        request_id,
+        %method,
+        path,
+        route,
+        status,
+        duration_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+        client = client.get(),
+        remote,
+        "{method} {path} {status}"
+    );
+    if let Ok(value) = HeaderValue::from_str(&request_id) {
+        response.headers_mut().insert("x-request-id", value);
+    }
+    response
+}
+
+/// Our id of a request.
+#[derive(Debug, Clone)]
+pub struct RequestId(pub String);

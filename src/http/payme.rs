@@ -1,0 +1,62 @@
+//! `/payme`: the HTTP side of the Payme door. Every answer is HTTP 200.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{Method, header};
+use axum::response::{IntoResponse, Response};
+
+use super::RequestId;
+use crate::app::App;
+use crate::provider::payme::{Incoming, PaymeError, envelope};
+
+/// Payme's calls have a few hundred bytes.
+const BODY_BYTES_MAX: usize = 256 * 1024;
+
+/// How long a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub async fn answer(
+    State(app): State<Arc<App>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    axum::Extension(RequestId(request_id)): axum::Extension<RequestId>,
+    request: Request<Body>,
+) -> Response {
+    let text = answer_text(&app, peer, request_id, request).await;
+    ([(header::CONTENT_TYPE, "application/json; charset=UTF-8")], text).into_response()
+}
+
+async fn answer_text(app: &Arc<App>, peer: SocketAddr, request_id: String, request: Request<Body>) -> String {
+    let refuse = |error: &PaymeError| envelope::error(&envelope::null(), &error.to_object().to_string());
+    if request.method() != Method::POST {
+        return refuse(&PaymeError::NotPost);
+    }
+    let (parts, body) = request.into_parts();
+    let forwarded_for = parts.headers.get("x-forwarded-for").and_then(|value| value.to_str().ok());
+    let address = app.remote_address(peer.ip(), forwarded_for);
+    let allowed = &app.settings.payme_addresses;
+    let mode = if allowed.is_empty() || allowed.iter().any(|net| net.contains(&address)) {
+        app.payme.mode_of(parts.headers.get(header::AUTHORIZATION).map(header::HeaderValue::as_bytes))
+    } else {
+        None
+    };
+    let body = match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, BODY_BYTES_MAX)).await {
+        Ok(Ok(body)) => body.to_vec(),
+        // A stranger isn't told what was wrong with his body.
+        Ok(Err(_)) | Err(_) if mode.is_none() => return refuse(&PaymeError::NotAuthorized),
+        Ok(Err(_)) => return refuse(&PaymeError::BadRequest("the body is too long or did not arrive whole")),
+        Err(_) => return refuse(&PaymeError::BadRequest("the body took too long to arrive")),
+    };
+    let incoming = Incoming { body, mode, remote_address: Some(address.to_string()), request_id: request_id.clone() };
+    let worker = app.clone();
+    match app.run_to_end(async move { worker.payme.answer(incoming).await }).await {
+        Ok(text) => text,
+        Err(fault) => {
+            tracing::error!(reference = request_id, "Payme call {request_id} failed: {}", fault.chain());
+            refuse(&PaymeError::Internal { reference: request_id })
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! One key, one effect, one answer.
+//!
+//! The claim of a key is the first statement of the transaction that has the effect: a repeat that comes at
+//! the same time waits on the unique index, and a crash leaves neither key nor effect. A key belongs to the
+//! client that sent it, whatever token it used. A refusal has no effect, so it binds nothing: after a refused
+//! request the same key may be used again, and the question is asked anew.
+
+mod store;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use sqlx::PgConnection;
+
+use crate::fault::{Error, Fault};
+use crate::ids::{ClientName, InvalidName};
+
+/// A caller's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key(String);
+
+impl Key {
+    /// Parses the header's value.
+    ///
+    /// # Errors
+    /// [`InvalidName`] when it isn't 1 to 255 visible ASCII characters.
+    pub fn parse(text: &str) -> Result<Self, InvalidName> {
+        if !text.is_empty() && text.len() <= 255 && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidName { what: "Idempotency-Key", rule: "must be 1 to 255 visible ASCII characters" })
+        }
+    }
+}
+
+/// A request that wants to happen once.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    client: ClientName,
+    key: Key,
+    operation: String,
+    request: Value,
+    hash: [u8; 32],
+}
+
+/// What was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body, JSON, byte for byte.
+    pub body: String,
+    /// Whether it was answered before.
+    pub replayed: bool,
+}
+
+/// What a claim finds.
+#[must_use]
+#[derive(Debug)]
+pub enum Claimed {
+    /// Nobody used the key: do the work and call [`finish`].
+    Fresh,
+    /// The same request was answered before.
+    Answered(Answer),
+}
+
+/// The key stands for another request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the idempotency key {key} was used for another request: {} differ", fields.join(", "))]
+pub struct KeyReused {
+    /// The key.
+    pub key: String,
+    /// The fields that differ, at most ten, as paths such as `transactions[3].amount`.
+    pub fields: Vec<String>,
+}
+
+impl Claim {
+    /// A claim of `client` on `key` for an operation (method and path) with this request.
+    #[must_use]
+    pub fn new(client: ClientName, key: Key, operation: String, request: Value) -> Self {
+        let mut hasher = Sha256::new();
+        hasher.update(operation.as_bytes());
+        hasher.update([0]);
+        hasher.update(request.to_string().as_bytes());
+        Self { client, key, operation, request, hash: hasher.finalize().into() }
+    }
+}
+
+/// Claims the key, as the first statement of a transaction.
+///
+/// # Errors
+/// [`KeyReused`] when the key stands for another request.
+pub async fn claim(conn: &mut PgConnection, claim: &Claim, now: DateTime<Utc>) -> Result<Claimed, Error<KeyReused>> {
+    if store::insert(conn, claim, now).await? {
+        return Ok(Claimed::Fresh);
+    }
+    let stored = store::find(conn, claim).await?;
+    if stored.hash == claim.hash {
+        return Ok(Claimed::Answered(Answer { status: stored.status, body: stored.answer, replayed: true }));
+    }
+    let mut fields = Vec::new();
+    if stored.operation != claim.operation {
+        fields.push("operation".to_owned());
+    }
+    differences("", &stored.request, &claim.request, &mut fields);
+    fields.truncate(10);
+    Err(Error::Refused(KeyReused { key: claim.key.0.clone(), fields }))
+}
+
+/// Stores the answer, as the last statement of the transaction.
+///
+/// # Errors
+/// A fault.
+pub async fn finish(conn: &mut PgConnection, claim: &Claim, status: u16, body: &str) -> Result<(), Fault> {
+    store::finish(conn, claim, status, body).await
+}
+
+/// Names the fields in which two requests differ.
+fn differences(path: &str, before: &Value, after: &Value, fields: &mut Vec<String>) {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            let names: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            for name in names {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let nothing = Value::Null;
+                differences(&path, before.get(name).unwrap_or(&nothing), after.get(name).unwrap_or(&nothing), fields);
+            }
+        }
+        (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
+            for (index, (before, after)) in before.iter().zip(after).enumerate() {
+                differences(&format!("{path}[{index}]"), before, after, fields);
+            }
+        }
+        (before, after) if before == after => {}
+        _ => fields.push(path.to_owned()),
+    }
+}

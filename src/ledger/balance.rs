@@ -1,0 +1,264 @@
+//! The decision, in memory: what the wallets hold, what is asked for, which rows come out.
+//!
+//! Nothing here touches the database. The caller holds the wallets' locks.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use chrono::{DateTime, Utc};
+
+use super::chain::{Hash, Link};
+use super::{Entry, Floor, Kind, PostedRow, Refusal};
+use crate::fault::{Error, Fault};
+use crate::ids::{Actor, Pocket, TenantId};
+use crate::money::{CurrencyCode, MinorUnits};
+
+/// A checkpoint is written when this many rows have come since the last one, so a sum never reads many more.
+pub const CHECKPOINT_INTERVAL: i64 = 64;
+
+/// A locked wallet, as read after the lock.
+#[derive(Debug, Clone)]
+pub struct WalletState {
+    /// The wallet.
+    pub wallet_id: i64,
+    /// The number of its last row.
+    pub head_seq: i64,
+    /// The hash of its last row.
+    pub head_hash: Hash,
+    /// The time of its last row.
+    pub head_recorded_at: Option<DateTime<Utc>>,
+    /// The row the last checkpoint stands at, 0 for none.
+    pub checkpoint_seq: i64,
+    /// What each pocket holds.
+    pub pockets: BTreeMap<Pocket, MinorUnits>,
+    /// What is promised to work in progress.
+    pub held: MinorUnits,
+}
+
+/// A row that may be given back.
+#[derive(Debug, Clone)]
+pub struct Original {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its signed amount.
+    pub amount: MinorUnits,
+    /// The sum of the rows that name it.
+    pub given_back: MinorUnits,
+}
+
+/// What the ledger knows when it decides.
+#[derive(Debug)]
+pub struct Known {
+    /// The locked wallets.
+    pub wallets: HashMap<(TenantId, CurrencyCode), WalletState>,
+    /// Rows that entries name as their original, by wallet and seq.
+    pub originals: HashMap<(i64, i64), Original>,
+    /// Entries whose event is booked already: position and the row that books it.
+    pub booked: Vec<(usize, i64)>,
+}
+
+/// A row ready to be written.
+#[derive(Debug)]
+pub struct DecidedRow {
+    /// The row.
+    pub row: PostedRow,
+    /// Its link of the chain.
+    pub hash: Hash,
+}
+
+/// The rows, and the wallets as they stand after them.
+#[derive(Debug)]
+pub struct Decision {
+    /// In the order of the entries.
+    pub rows: Vec<DecidedRow>,
+    /// Every wallet that got a row.
+    pub wallets: Vec<WalletState>,
+}
+
+impl WalletState {
+    /// The sum over all pockets.
+    ///
+    /// # Errors
+    /// A fault when the stored rows sum up to more than an `i64`.
+    pub fn balance(&self) -> Result<MinorUnits, Fault> {
+        MinorUnits::sum(self.pockets.values().copied())
+    }
+
+    /// Whether the next write should leave a checkpoint.
+    #[must_use]
+    pub const fn checkpoint_is_due(&self) -> bool {
+        self.head_seq.saturating_sub(self.checkpoint_seq) >= CHECKPOINT_INTERVAL
+    }
+}
+
+/// Decides a batch: every entry in its order, each seeing what the ones before it did.
+///
+/// # Errors
+/// The first refusal, or a fault when the state can't be what the ledger wrote.
+pub fn decide(
+    mut known: Known,
+    entries: &[Entry],
+    actor: &Actor,
+    now: DateTime<Utc>,
+) -> Result<Decision, Error<Refusal>> {
+    if let Some(&(index, seq)) = known.booked.iter().min() {
+        let entry = entries.get(index).ok_or_else(|| Fault::new("a booked entry is outside its batch"))?;
+        return Err(Error::Refused(Refusal::AlreadyBooked {
+            index,
+            kind: entry.kind.clone(),
+            reference: entry.reference.clone(),
+            seq,
+        }));
+    }
+    let mut seen = HashSet::new();
+    let mut rows = Vec::with_capacity(entries.len());
+    for (index, entry) in entries.iter().enumerate() {
+        let key = (entry.tenant_id.clone(), entry.currency.clone());
+        let wallet = known.wallets.get_mut(&key).ok_or_else(|| Fault::new("an entry's wallet was not loaded"))?;
+        if !seen.insert((wallet.wallet_id, &entry.kind, &entry.reference)) {
+            return Err(Error::Refused(Refusal::TwiceInBatch {
+                index,
+                kind: entry.kind.clone(),
+                reference: entry.reference.clone(),
+            }));
+        }
+        check_form(index, entry).map_err(Error::Refused)?;
+        give_back(index, entry, wallet.wallet_id, &mut known.originals).map_err(Error::Refused)?;
+        let balance_after = take(index, entry, wallet)?;
+        rows.push(append(entry, wallet, actor, now, balance_after));
+    }
+    drop(seen);
+    let mut wallets: Vec<WalletState> = known.wallets.into_values().collect();
+    wallets.sort_by_key(|wallet| wallet.wallet_id);
+    Ok(Decision { rows, wallets })
+}
+
+/// What can be said about an entry without looking at any wallet.
+fn check_form(index: usize, entry: &Entry) -> Result<(), Refusal> {
+    let kind = &entry.kind;
+    if !kind.direction().allows(entry.amount) {
+        return Err(Refusal::WrongSign { index, kind: kind.clone(), amount: entry.amount.get() });
+    }
+    if kind.needs_reason() && entry.reason.is_none() {
+        return Err(Refusal::ReasonMissing { index, kind: kind.clone() });
+    }
+    if kind.names_original() != entry.original_seq.is_some() {
+        return Err(Refusal::OriginalMisplaced { index, kind: kind.clone() });
+    }
+    Ok(())
+}
+
+/// Σ of what gives an original back never exceeds it (S1); a top-up goes back whole or not at all (P3).
+fn give_back(
+    index: usize,
+    entry: &Entry,
+    wallet_id: i64,
+    originals: &mut HashMap<(i64, i64), Original>,
+) -> Result<(), Refusal> {
+    let Some(seq) = entry.original_seq else { return Ok(()) };
+    let unfit = || Refusal::OriginalUnfit { index, kind: entry.kind.clone(), seq };
+    let original = originals.get_mut(&(wallet_id, seq)).ok_or_else(unfit)?;
+    let fits = match entry.kind {
+        Kind::TopUpReversal => original.kind == Kind::TopUp,
+        // What went back through its provider is not the desk's to give.
+        Kind::Refund => original.amount.is_negative() && original.kind != Kind::TopUpReversal,
+        Kind::TopUp | Kind::SubscriptionFee | Kind::Adjustment | Kind::Custom(_) => false,
+    };
+    if !fits {
+        return Err(unfit());
+    }
+    let left = original.amount.checked_add(original.given_back).ok_or_else(unfit)?;
+    let after = left.checked_add(entry.amount).ok_or_else(unfit)?;
+    let within = match entry.kind {
+        Kind::TopUpReversal => after.is_zero(),
+        _ => !after.is_positive(),
+    };
+    if !within {
+        return Err(Refusal::OriginalExceeded {
+            index,
+            seq,
+            left: left.get().saturating_abs(),
+            asked: entry.amount.get().saturating_abs(),
+        });
+    }
+    original.given_back = original.given_back.checked_add(entry.amount).ok_or_else(unfit)?;
+    Ok(())
+}
+
+/// Applies the amount to its pocket; a debit may take neither the pocket nor what is available below zero (L4).
+fn take(index: usize, entry: &Entry, wallet: &mut WalletState) -> Result<MinorUnits, Error<Refusal>> {
+    let overflow = || Error::Refused(Refusal::Overflow { index });
+    let balance = wallet.balance()?;
+    let available = balance.checked_sub(wallet.held).ok_or_else(overflow)?;
+    let in_pocket = wallet.pockets.get(&entry.pocket).copied().unwrap_or_default();
+    if entry.amount.is_negative() && entry.floor == Floor::Zero {
+        let may_take = in_pocket.min(available).max(MinorUnits::ZERO);
+        let needed = entry.amount.checked_neg().ok_or_else(overflow)?;
+        if needed > may_take {
+            return Err(Error::Refused(Refusal::InsufficientFunds {
+                index,
+                tenant_id: entry.tenant_id.clone(),
+                currency: entry.currency.clone(),
+                pocket: entry.pocket.clone(),
+                available: may_take,
+                needed,
+            }));
+        }
+    }
+    let pocket_after = in_pocket.checked_add(entry.amount).ok_or_else(overflow)?;
+    let balance_after = balance.checked_add(entry.amount).ok_or_else(overflow)?;
+    if pocket_after.is_zero() {
+        wallet.pockets.remove(&entry.pocket);
+    } else {
+        wallet.pockets.insert(entry.pocket.clone(), pocket_after);
+    }
+    Ok(balance_after)
+}
+
+/// The next row of the wallet, chained to the one before.
+fn append(
+    entry: &Entry,
+    wallet: &mut WalletState,
+    actor: &Actor,
+    now: DateTime<Utc>,
+    balance_after: MinorUnits,
+) -> DecidedRow {
+    // Two machines' clocks may differ; within a wallet time never runs backwards.
+    let recorded_at = wallet.head_recorded_at.map_or(now, |head| head.max(now));
+    let seq = wallet.head_seq.saturating_add(1);
+    let hash = Link {
+        wallet_id: wallet.wallet_id,
+        seq,
+        tenant_id: entry.tenant_id.as_str(),
+        currency: entry.currency.as_str(),
+        kind: entry.kind.as_str(),
+        amount: entry.amount.get(),
+        pocket: entry.pocket.as_str(),
+        reference: entry.reference.as_str(),
+        original_seq: entry.original_seq,
+        reason: entry.reason.as_ref().map(crate::ids::Reason::as_str),
+        actor: actor.as_str(),
+        metadata: entry.metadata.as_str(),
+        recorded_at,
+    }
+    .hash(&wallet.head_hash);
+    wallet.head_seq = seq;
+    wallet.head_hash = hash;
+    wallet.head_recorded_at = Some(recorded_at);
+    let row = PostedRow {
+        wallet_id: wallet.wallet_id,
+        seq,
+        tenant_id: entry.tenant_id.clone(),
+        currency: entry.currency.clone(),
+        kind: entry.kind.clone(),
+        amount: entry.amount,
+        pocket: entry.pocket.clone(),
+        reference: entry.reference.clone(),
+        original_seq: entry.original_seq,
+        reason: entry.reason.clone(),
+        actor: actor.to_string(),
+        metadata: entry.metadata.clone(),
+        recorded_at,
+        balance_after,
+    };
+    DecidedRow { row, hash }
+}

@@ -1,0 +1,100 @@
+//! The door.
+
+use std::collections::{BTreeSet, HashMap};
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use super::balance::{Known, decide};
+use super::{Entry, Kind, PostedRow, Refusal, store};
+use crate::fault::{Error, Fault};
+use crate::ids::{Actor, Reference, TenantId};
+use crate::money::CurrencyCode;
+
+/// Books every entry or none, on a connection whose transaction the caller owns, and keeps the wallets locked
+/// until that transaction ends.
+///
+/// Four statements at the most: lock, read, (read the originals,) write. A wallet that doesn't exist yet is
+/// opened on the way.
+///
+/// # Errors
+/// The first refusal in the order of the entries. After any error the caller rolls back.
+pub async fn post(
+    conn: &mut PgConnection,
+    entries: &[Entry],
+    actor: &Actor,
+    now: DateTime<Utc>,
+) -> Result<Vec<PostedRow>, Error<Refusal>> {
+    if entries.is_empty() {
+        return Ok(Vec::new());
+    }
+    let wallet_ids = lock(conn, entries, now).await?;
+    // A second statement: the one that waited for the lock still sees the time before its wait.
+    let mut reading = store::read_wallets(conn, &wallet_ids, entries).await?;
+    let mut wallets = HashMap::with_capacity(wallet_ids.len());
+    for (key, wallet_id) in &wallet_ids {
+        let state =
+            reading.states.remove(wallet_id).ok_or_else(|| Fault::new("a locked wallet was not there to read"))?;
+        wallets.insert(key.clone(), state);
+    }
+    let originals = store::read_originals(conn, &wallet_ids, entries).await?;
+    let known = Known { wallets, originals, booked: reading.booked };
+    let decision = decide(known, entries, actor, now)?;
+    store::write(conn, &decision).await?;
+    Ok(decision.rows.into_iter().map(|decided| decided.row).collect())
+}
+
+/// Opens a wallet, or finds it open.
+///
+/// # Errors
+/// A fault; tenant and currency must exist.
+pub async fn open_wallet(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    currency: &CurrencyCode,
+    now: DateTime<Utc>,
+) -> Result<(), Fault> {
+    store::create_wallets(conn, &[(tenant_id.clone(), currency.clone())], now).await
+}
+
+/// The row that books an event, if there is one.
+///
+/// # Errors
+/// A fault.
+pub async fn find(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    currency: &CurrencyCode,
+    kind: &Kind,
+    reference: &Reference,
+) -> Result<Option<(i64, crate::money::MinorUnits)>, Fault> {
+    store::find(conn, tenant_id, currency, kind, reference).await
+}
+
+type WalletIds = HashMap<(TenantId, CurrencyCode), i64>;
+
+/// Locks the wallets of the entries, opening those that are missing.
+async fn lock(conn: &mut PgConnection, entries: &[Entry], now: DateTime<Utc>) -> Result<WalletIds, Error<Refusal>> {
+    let keys: BTreeSet<(TenantId, CurrencyCode)> =
+        entries.iter().map(|entry| (entry.tenant_id.clone(), entry.currency.clone())).collect();
+    let keys: Vec<_> = keys.into_iter().collect();
+    let locked = store::lock_wallets(conn, &keys).await?;
+    if locked.len() == keys.len() {
+        return Ok(locked);
+    }
+    // A wallet opened now has a higher id than those already locked, so the order of the locks holds. Should
+    // another transaction have opened one in between, PostgreSQL finds the deadlock and the runner repeats.
+    store::create_wallets(conn, &keys, now).await?;
+    let locked = store::lock_wallets(conn, &keys).await?;
+    for (index, entry) in entries.iter().enumerate() {
+        if !locked.contains_key(&(entry.tenant_id.clone(), entry.currency.clone())) {
+            let refusal = if store::tenant_exists(conn, &entry.tenant_id).await? {
+                Refusal::UnknownCurrency { index, currency: entry.currency.clone() }
+            } else {
+                Refusal::UnknownTenant { index, tenant_id: entry.tenant_id.clone() }
+            };
+            return Err(Error::Refused(refusal));
+        }
+    }
+    Ok(locked)
+}

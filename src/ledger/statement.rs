@@ -1,0 +1,182 @@
+//! Reading: a balance now or at a moment, and the statement in pages.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use super::{Kind, Metadata, PostedRow, store};
+use crate::fault::Fault;
+use crate::ids::{Pocket, Reason, Reference, TenantId};
+use crate::money::{CurrencyCode, MinorUnits};
+
+/// What a wallet holds at a moment.
+#[derive(Debug, Clone)]
+pub struct Balance {
+    /// SUM of the rows.
+    pub balance: MinorUnits,
+    /// SUM of the live holds.
+    pub held: MinorUnits,
+    /// What may be spent.
+    pub available: MinorUnits,
+    /// The last row that is counted.
+    pub seq: i64,
+    /// What each pocket holds.
+    pub pockets: BTreeMap<Pocket, MinorUnits>,
+}
+
+/// The balance of a tenant's wallet; `at` asks for the past. `None` when the wallet isn't opened yet.
+///
+/// # Errors
+/// A fault.
+pub async fn balance(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    currency: &CurrencyCode,
+    at: Option<DateTime<Utc>>,
+) -> Result<Option<Balance>, Fault> {
+    // The sum starts at the last checkpoint before the moment and ends at the first one after it, so it
+    // reads few rows wherever the moment lies. Time never runs backwards within a wallet.
+    let row = sqlx::query!(
+        r#"-- ledger::balance
+           SELECT coalesce(c.seq, 0) AS "checkpoint_seq!",
+                  c.pocket_sums AS "checkpoint_sums?",
+                  tail.pockets AS "tail_pockets?: Vec<String>",
+                  tail.sums AS "tail_sums?: Vec<i64>",
+                  tail.seq AS "tail_seq?"
+             FROM wallets w
+             LEFT JOIN LATERAL (
+                  SELECT seq, pocket_sums FROM wallet_checkpoints
+                   WHERE wallet_id = w.wallet_id AND recorded_at <= coalesce($3, 'infinity'::timestamptz)
+                   ORDER BY recorded_at DESC, seq DESC LIMIT 1
+             ) c ON true
+             LEFT JOIN LATERAL (
+                  SELECT seq FROM wallet_checkpoints
+                   WHERE wallet_id = w.wallet_id AND recorded_at > coalesce($3, 'infinity'::timestamptz)
+                   ORDER BY recorded_at, seq LIMIT 1
+             ) bound ON true
+             LEFT JOIN LATERAL (
+                  SELECT array_agg(pocket) AS pockets, array_agg(pocket_sum) AS sums, max(last_seq) AS seq
+                    FROM (SELECT pocket, sum(amount)::bigint AS pocket_sum, max(seq) AS last_seq
+                            FROM wallet_transactions
+                           WHERE wallet_id = w.wallet_id
+                             AND seq > coalesce(c.seq, 0)
+                             AND seq <= coalesce(bound.seq, w.head_seq)
+                             AND recorded_at <= coalesce($3, 'infinity'::timestamptz)
+                           GROUP BY pocket) per_pocket
+             ) tail ON true
+            WHERE w.tenant_id = $1 AND w.currency = $2"#,
+        tenant_id.as_str(),
+        currency.as_str(),
+        at,
+    )
+    .fetch_optional(conn)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let pockets = store::add_up(
+        row.checkpoint_sums.as_ref(),
+        row.tail_pockets.unwrap_or_default(),
+        row.tail_sums.unwrap_or_default(),
+    )?;
+    let balance = MinorUnits::sum(pockets.values().copied())?;
+    Ok(Some(Balance {
+        balance,
+        held: MinorUnits::ZERO,
+        available: balance,
+        seq: row.tail_seq.unwrap_or(row.checkpoint_seq),
+        pockets,
+    }))
+}
+
+/// Which rows of a wallet.
+#[derive(Debug, Clone)]
+pub struct StatementQuery {
+    /// Only rows after this one.
+    pub after_seq: i64,
+    /// At most so many.
+    pub limit: i64,
+    /// Only rows of this kind.
+    pub kind: Option<Kind>,
+}
+
+/// Some rows of a wallet, the oldest first.
+#[derive(Debug)]
+pub struct StatementPage {
+    /// The rows.
+    pub rows: Vec<PostedRow>,
+    /// Where the next page begins, if there is one.
+    pub next_after_seq: Option<i64>,
+}
+
+/// A page of a wallet's rows with the balance after each.
+///
+/// # Errors
+/// A fault.
+pub async fn statement(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    currency: &CurrencyCode,
+    query: &StatementQuery,
+) -> Result<StatementPage, Fault> {
+    let asked = query.limit.saturating_add(1);
+    // The balance after a row is summed from the checkpoint before it, once per row of the page: a page
+    // filtered by kind may span a million rows, and this reads a few dozen for each.
+    let rows = sqlx::query!(
+        r#"-- ledger::statement
+           SELECT page.*, page.metadata::text AS "metadata_text!",
+                  (coalesce(c.total, 0) + tail.total)::bigint AS "balance_after!"
+             FROM (SELECT x.wallet_id, x.seq, x.kind, x.amount, x.pocket, x.reference, x.original_seq, x.reason,
+                          x.actor, x.metadata, x.recorded_at
+                     FROM wallets w
+                     JOIN wallet_transactions x ON x.wallet_id = w.wallet_id
+                    WHERE w.tenant_id = $1 AND w.currency = $2 AND x.seq > $3
+                      AND ($4::text IS NULL OR x.kind = $4)
+                    ORDER BY x.seq
+                    LIMIT $5) page
+             LEFT JOIN LATERAL (
+                  SELECT seq, (SELECT coalesce(sum(value::bigint), 0) FROM jsonb_each_text(pocket_sums)) AS total
+                    FROM wallet_checkpoints
+                   WHERE wallet_id = page.wallet_id AND seq <= page.seq
+                   ORDER BY seq DESC LIMIT 1
+             ) c ON true
+             CROSS JOIN LATERAL (
+                  SELECT coalesce(sum(amount), 0) AS total
+                    FROM wallet_transactions
+                   WHERE wallet_id = page.wallet_id AND seq > coalesce(c.seq, 0) AND seq <= page.seq
+             ) tail
+            ORDER BY page.seq"#,
+        tenant_id.as_str(),
+        currency.as_str(),
+        query.after_seq,
+        query.kind.as_ref().map(Kind::as_str),
+        asked,
+    )
+    .fetch_all(conn)
+    .await?;
+    let mut rows = rows
+        .into_iter()
+        .map(|row| {
+            Ok(PostedRow {
+                wallet_id: row.wallet_id,
+                seq: row.seq,
+                tenant_id: tenant_id.clone(),
+                currency: currency.clone(),
+                kind: Kind::from_column(&row.kind)?,
+                amount: MinorUnits::new(row.amount),
+                pocket: Pocket::from_column(row.pocket)?,
+                reference: Reference::from_column(row.reference)?,
+                original_seq: row.original_seq,
+                reason: row.reason.map(Reason::from_column).transpose()?,
+                actor: row.actor,
+                metadata: Metadata::from_column(row.metadata_text),
+                recorded_at: row.recorded_at,
+                balance_after: MinorUnits::new(row.balance_after),
+            })
+        })
+        .collect::<Result<Vec<_>, Fault>>()?;
+    let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let next_after_seq = if more { rows.last().map(|row| row.seq) } else { None };
+    Ok(StatementPage { rows, next_after_seq })
+}

@@ -1,0 +1,382 @@
+//! Does the book agree with itself?
+//!
+//! One read-only snapshot, one pass over the rows in the order of their wallets: the chain is hashed anew,
+//! gaps and cut tails are found against the wallet's head, checkpoints against the sums. What the database
+//! can't know by itself, that somebody rewrote a tail *and* its head, is found against an anchor: a file of
+//! heads that was kept elsewhere.
+
+use std::collections::{BTreeMap, HashMap};
+
+use futures::TryStreamExt as _;
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+
+use super::chain::{GENESIS, Hash, Link};
+use super::store::{hash_from_column, sums_from_column};
+use crate::fault::Fault;
+
+/// What was found wrong, the first thing first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Where, for a person: the wallet and the row, or the payment.
+    pub place: String,
+    /// What is wrong there.
+    pub what: String,
+}
+
+/// The outcome of a verification.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// Wallets that were looked at.
+    pub wallets: u64,
+    /// Rows whose hash was made anew.
+    pub rows: u64,
+    /// Checkpoints that were summed up anew.
+    pub checkpoints: u64,
+    /// Payments that were held against their rows.
+    pub payments: u64,
+    /// Heads that an anchor knew.
+    pub anchors: u64,
+    /// How many things are wrong.
+    pub wrong: u64,
+    /// The first ones of them.
+    pub findings: Vec<Finding>,
+}
+
+/// The head of a wallet, as an anchor keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// The wallet.
+    pub wallet_id: i64,
+    /// Whose.
+    pub tenant_id: String,
+    /// Its currency.
+    pub currency: String,
+    /// The number of the last row.
+    pub seq: i64,
+    /// The hash of the last row, in hexadecimal.
+    pub hash: String,
+}
+
+/// How many findings are kept; all are counted.
+const FINDINGS_MAX: usize = 100;
+
+impl Report {
+    fn add(&mut self, place: impl Into<String>, what: impl Into<String>) {
+        self.wrong = self.wrong.saturating_add(1);
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(Finding { place: place.into(), what: what.into() });
+        }
+    }
+
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub const fn is_clean(&self) -> bool {
+        self.wrong == 0
+    }
+}
+
+struct WalletHead {
+    tenant_id: String,
+    currency: String,
+    seq: i64,
+    hash: Hash,
+}
+
+/// The pass over one wallet.
+struct Walk {
+    wallet_id: i64,
+    seq: i64,
+    hash: Hash,
+    /// After the first wrong row of a wallet every later hash is wrong too, which says nothing more.
+    broken: bool,
+    sums: BTreeMap<String, i64>,
+    checkpoints: Vec<(i64, serde_json::Value)>,
+    /// Rows whose hash an anchor knows.
+    anchored: Vec<(i64, String)>,
+}
+
+/// Verifies everything on a connection whose transaction is a read-only snapshot. `progress` hears the number
+/// of rows so far.
+///
+/// # Errors
+/// A fault of reading; what is wrong with the book is in the report.
+pub async fn verify(conn: &mut PgConnection, anchor: &[Head], mut progress: impl FnMut(u64)) -> Result<Report, Fault> {
+    let mut report = Report::default();
+    let heads = read_heads(conn).await?;
+    report.wallets = u64::try_from(heads.len()).unwrap_or(u64::MAX);
+    let mut checkpoints = read_checkpoints(conn).await?;
+    let mut anchored: HashMap<i64, Vec<(i64, String)>> = HashMap::new();
+    for head in anchor {
+        report.anchors = report.anchors.saturating_add(1);
+        match heads.get(&head.wallet_id) {
+            None => report.add(
+                place_of(head.wallet_id, &head.tenant_id, &head.currency),
+                "the anchor knows this wallet, and it is gone",
+            ),
+            Some(_) => anchored.entry(head.wallet_id).or_default().push((head.seq, head.hash.clone())),
+        }
+    }
+    let mut walk: Option<Walk> = None;
+    let mut seen = std::collections::HashSet::new();
+    {
+        let mut rows = sqlx::query!(
+            r#"-- verify::rows
+               SELECT wallet_id, seq, tenant_id, currency, kind, amount, pocket, reference, original_seq, reason,
+                      actor, metadata::text AS "metadata!", recorded_at, hash
+                 FROM wallet_transactions ORDER BY wallet_id, seq"#
+        )
+        .fetch(&mut *conn);
+        while let Some(row) = rows.try_next().await? {
+            if walk.as_ref().is_none_or(|walk| walk.wallet_id != row.wallet_id) {
+                if let Some(done) = walk.take() {
+                    finish_wallet(&done, &heads, &mut report)?;
+                }
+                seen.insert(row.wallet_id);
+                walk = Some(Walk {
+                    wallet_id: row.wallet_id,
+                    seq: 0,
+                    hash: GENESIS,
+                    broken: false,
+                    sums: BTreeMap::new(),
+                    checkpoints: checkpoints.remove(&row.wallet_id).unwrap_or_default(),
+                    anchored: anchored.remove(&row.wallet_id).unwrap_or_default(),
+                });
+            }
+            let Some(walk) = walk.as_mut() else { continue };
+            let link = Link {
+                wallet_id: row.wallet_id,
+                seq: row.seq,
+                tenant_id: &row.tenant_id,
+                currency: &row.currency,
+                kind: &row.kind,
+                amount: row.amount,
+                pocket: &row.pocket,
+                reference: &row.reference,
+                original_seq: row.original_seq,
+                reason: row.reason.as_deref(),
+                actor: &row.actor,
+                metadata: &row.metadata,
+                recorded_at: row.recorded_at,
+            };
+            step(walk, &link, &row.hash, &heads, &mut report)?;
+            report.rows = report.rows.saturating_add(1);
+            if report.rows.is_multiple_of(10_000) {
+                progress(report.rows);
+            }
+        }
+    }
+    if let Some(done) = walk.take() {
+        finish_wallet(&done, &heads, &mut report)?;
+    }
+    for (wallet_id, head) in &heads {
+        if !seen.contains(wallet_id) {
+            let place = format!("{}, row 1", place_of(*wallet_id, &head.tenant_id, &head.currency));
+            if head.seq != 0 {
+                report.add(&place, format!("row 1 is missing: the wallet had {} rows, and all are gone", head.seq));
+            }
+            if anchored.get(wallet_id).is_some_and(|rows| rows.iter().any(|(seq, _)| *seq > 0)) {
+                report.add(place, "the anchor knows rows of this wallet, and all are gone");
+            }
+        }
+    }
+    verify_payments(conn, &mut report).await?;
+    progress(report.rows);
+    Ok(report)
+}
+
+/// One row: its number, its wallet's words, its hash, and what is known about this very row.
+fn step(
+    walk: &mut Walk,
+    link: &Link<'_>,
+    stored: &[u8],
+    heads: &HashMap<i64, WalletHead>,
+    report: &mut Report,
+) -> Result<(), Fault> {
+    let place = || format!("{}, row {}", place_of(link.wallet_id, link.tenant_id, link.currency), link.seq);
+    let expected = walk.seq.saturating_add(1);
+    if link.seq != expected {
+        let missing = format!("{}, row {expected}", place_of(link.wallet_id, link.tenant_id, link.currency));
+        report.add(missing, format!("row {expected} is missing: row {} comes next", link.seq));
+        walk.broken = true;
+    }
+    if let Some(head) = heads.get(&link.wallet_id)
+        && (head.tenant_id != link.tenant_id || head.currency != link.currency)
+    {
+        report.add(
+            place(),
+            format!(
+                "the row says {} {}, its wallet {} {}",
+                link.tenant_id, link.currency, head.tenant_id, head.currency
+            ),
+        );
+    }
+    let hash = link.hash(&walk.hash);
+    let stored = hash_from_column(stored)?;
+    if hash != stored && !walk.broken {
+        report.add(place(), "the row was changed after it had been written: its hash doesn't fit");
+        walk.broken = true;
+    }
+    walk.seq = link.seq;
+    // Going on from the stored hash finds a second change behind the first.
+    walk.hash = stored;
+    if hash == stored {
+        walk.broken = false;
+    }
+    let sum = walk.sums.entry(link.pocket.to_owned()).or_default();
+    *sum = sum.checked_add(link.amount).ok_or_else(|| Fault::new("a pocket's rows sum up to more than an i64"))?;
+    while let Some((_, sums)) = walk.checkpoints.pop_if(|(seq, _)| *seq == link.seq) {
+        report.checkpoints = report.checkpoints.saturating_add(1);
+        let stored: BTreeMap<String, i64> =
+            sums_from_column(&sums)?.into_iter().map(|(pocket, sum)| (pocket.to_string(), sum.get())).collect();
+        let summed: BTreeMap<String, i64> =
+            walk.sums.iter().filter(|(_, sum)| **sum != 0).map(|(pocket, sum)| (pocket.clone(), *sum)).collect();
+        if stored != summed {
+            report.add(place(), format!("the checkpoint says {stored:?}, the rows sum up to {summed:?}"));
+        }
+    }
+    walk.anchored.retain(|(seq, anchored)| {
+        if *seq != link.seq {
+            return true;
+        }
+        if *anchored != to_hex(&hash) {
+            report.add(place(), "the row isn't the one that the anchor knows");
+        }
+        false
+    });
+    Ok(())
+}
+
+/// The end of a wallet: its head, and what points behind it.
+fn finish_wallet(walk: &Walk, heads: &HashMap<i64, WalletHead>, report: &mut Report) -> Result<(), Fault> {
+    let head = heads.get(&walk.wallet_id).ok_or_else(|| Fault::new("a row's wallet is missing"))?;
+    let wallet = place_of(walk.wallet_id, &head.tenant_id, &head.currency);
+    let next = walk.seq.saturating_add(1);
+    if head.seq > walk.seq {
+        report.add(format!("{wallet}, row {next}"), format!("row {next} is missing: the wallet had {} rows", head.seq));
+    } else if head.seq < walk.seq {
+        report.add(
+            format!("{wallet}, row {next}"),
+            format!("the wallet's head stands at {}, and there are {} rows", head.seq, walk.seq),
+        );
+    } else if head.hash != walk.hash {
+        report.add(format!("{wallet}, row {}", walk.seq), "the last row isn't the one that the wallet's head knows");
+    }
+    for (seq, _) in &walk.checkpoints {
+        report.add(format!("{wallet}, row {seq}"), "there is a checkpoint at a row that doesn't exist");
+    }
+    for (seq, _) in walk.anchored.iter().filter(|(seq, _)| *seq > 0) {
+        report.add(format!("{wallet}, row {seq}"), format!("row {seq} is missing: the anchor knows it"));
+    }
+    Ok(())
+}
+
+fn place_of(wallet_id: i64, tenant_id: &str, currency: &str) -> String {
+    format!("wallet {wallet_id} ({tenant_id} {currency})")
+}
+
+fn to_hex(hash: &Hash) -> String {
+    use std::fmt::Write as _;
+    hash.iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+async fn read_heads(conn: &mut PgConnection) -> Result<HashMap<i64, WalletHead>, Fault> {
+    sqlx::query!(
+        "-- verify::heads
+         SELECT wallet_id, tenant_id, currency, head_seq, head_hash FROM wallets"
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(|row| {
+        let head = WalletHead {
+            tenant_id: row.tenant_id,
+            currency: row.currency,
+            seq: row.head_seq,
+            hash: hash_from_column(&row.head_hash)?,
+        };
+        Ok((row.wallet_id, head))
+    })
+    .collect()
+}
+
+/// Per wallet, the last one first, so that they are taken from the end as the rows come.
+async fn read_checkpoints(conn: &mut PgConnection) -> Result<HashMap<i64, Vec<(i64, serde_json::Value)>>, Fault> {
+    let mut checkpoints: HashMap<i64, Vec<(i64, serde_json::Value)>> = HashMap::new();
+    let mut rows = sqlx::query!(
+        "-- verify::checkpoints
+         SELECT wallet_id, seq, pocket_sums FROM wallet_checkpoints ORDER BY wallet_id, seq DESC"
+    )
+    .fetch(conn);
+    while let Some(row) = rows.try_next().await? {
+        checkpoints.entry(row.wallet_id).or_default().push((row.seq, row.pocket_sums));
+    }
+    Ok(checkpoints)
+}
+
+/// The heads of all wallets, for an anchor.
+///
+/// # Errors
+/// A fault.
+pub async fn heads(conn: &mut PgConnection) -> Result<Vec<Head>, Fault> {
+    let mut heads: Vec<Head> = read_heads(conn)
+        .await?
+        .into_iter()
+        .map(|(wallet_id, head)| Head {
+            wallet_id,
+            tenant_id: head.tenant_id,
+            currency: head.currency,
+            seq: head.seq,
+            hash: to_hex(&head.hash),
+        })
+        .collect();
+    heads.sort_by_key(|head| head.wallet_id);
+    Ok(heads)
+}
+
+/// A live payment that is performed has its top-up of the same amount, a refunded one its reversal, and the
+/// others have neither: a write-once state that was rewritten shows here.
+async fn verify_payments(conn: &mut PgConnection, report: &mut Report) -> Result<(), Fault> {
+    let mut rows = sqlx::query!(
+        r#"-- verify::payments
+           SELECT p.payment_id, p.provider, p.external_id, p.mode, p.amount,
+                  p.performed_at IS NOT NULL AS "performed!", p.cancelled_at IS NOT NULL AS "cancelled!",
+                  credit.amount AS "credit?", debit.amount AS "debit?"
+             FROM payments p
+             LEFT JOIN wallets w ON w.tenant_id = p.tenant_id AND w.currency = p.currency
+             LEFT JOIN wallet_transactions credit
+                    ON credit.wallet_id = w.wallet_id AND credit.kind = 'top_up'
+                   AND credit.reference = p.provider || ':' || p.external_id
+             LEFT JOIN wallet_transactions debit
+                    ON debit.wallet_id = w.wallet_id AND debit.kind = 'top_up_reversal'
+                   AND debit.reference = p.provider || ':' || p.external_id
+            WHERE p.mode = 'live'
+            ORDER BY p.payment_id"#
+    )
+    .fetch(conn);
+    while let Some(row) = rows.try_next().await? {
+        report.payments = report.payments.saturating_add(1);
+        let place = || format!("payment {} ({} {})", row.payment_id, row.provider, row.external_id);
+        let back = row.amount.checked_neg();
+        match (row.performed, row.credit) {
+            (true, None) => report.add(place(), "it is performed, and its top_up row is missing"),
+            (true, Some(credit)) if credit != row.amount => {
+                report.add(place(), format!("its amount is {}, and its top_up row says {credit}", row.amount));
+            }
+            // An open or cancelled payment may have an imported top_up of the same event; it isn't ours to judge.
+            _ => {}
+        }
+        match (row.performed && row.cancelled, row.debit) {
+            (true, None) => report.add(place(), "it is refunded, and its top_up_reversal row is missing"),
+            (true, Some(debit)) if Some(debit) != back => {
+                report.add(place(), format!("its amount is {}, and its top_up_reversal row says {debit}", row.amount));
+            }
+            (false, Some(_)) => report.add(place(), "it has a top_up_reversal row, and isn't refunded"),
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,10 @@
+//! Money: whole minor units of a currency, and the way to and from text.
+//!
+//! Inside, an amount is an `i64` of minor units (tiyin for UZS). `Decimal` appears where people and prices
+//! are. There is no floating point anywhere near.
+
+mod amount;
+mod currency;
+
+pub use amount::{AmountError, MinorUnits};
+pub use currency::{Currency, CurrencyCode, Exponent};

@@ -1,0 +1,73 @@
+//! Why a payment is refused, in no provider's words.
+
+use crate::ids::{OrderId, TenantId};
+use crate::ledger;
+use crate::money::MinorUnits;
+use crate::payment::State;
+
+/// A refusal of the payment room. Nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No such payment in this mode.
+    #[error("there is no such payment")]
+    UnknownPayment,
+    /// The payment is in a state that doesn't allow this.
+    #[error("the payment's state doesn't allow this")]
+    WrongState(State),
+    /// The same id came before with another amount or account.
+    #[error("this payment id was used before with another {field}")]
+    Differs {
+        /// Which one.
+        field: &'static str,
+    },
+    /// The provider's own creation time is too long ago.
+    #[error("the payment was promised too long ago")]
+    TooOld,
+    /// No such tenant.
+    #[error("there is no such wallet")]
+    UnknownTenant,
+    /// No such order.
+    #[error("there is no such order")]
+    UnknownOrder,
+    /// The tenant's account is closed.
+    #[error("the wallet of {0} is closed")]
+    WalletClosed(TenantId),
+    /// The order is paid, was paid and refunded, has expired or was withdrawn.
+    #[error("order {order_id} can't be paid: {why}")]
+    OrderNotPayable {
+        /// Which order.
+        order_id: OrderId,
+        /// Why, as a phrase.
+        why: &'static str,
+    },
+    /// Another payment of the order is open.
+    #[error("order {0} is being paid by another payment")]
+    OrderBusy(OrderId),
+    /// Outside the wallet's bounds, or not the order's amount.
+    #[error("the amount must be between {} and {} minor units, and {} came", least.get(), most.get(), given.get())]
+    WrongAmount {
+        /// The least that is accepted.
+        least: MinorUnits,
+        /// The most that is accepted.
+        most: MinorUnits,
+        /// What came.
+        given: MinorUnits,
+    },
+    /// The money of a performed payment is spent, so it can't go back.
+    #[error("the money is spent: {} minor units are available, {} would go back", available.get(), needed.get())]
+    MoneySpent {
+        /// Minor units available.
+        available: MinorUnits,
+        /// Minor units of the payment.
+        needed: MinorUnits,
+    },
+    /// The ledger doesn't take the credit.
+    #[error("the ledger refuses: {0}")]
+    Ledger(ledger::Refusal),
+}
+
+impl From<ledger::Refusal> for Refusal {
+    fn from(refusal: ledger::Refusal) -> Self {
+        Self::Ledger(refusal)
+    }
+}

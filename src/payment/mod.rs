@@ -1,0 +1,22 @@
+//! Money from outside, whatever provider brings it.
+//!
+//! A payment is created, then performed or cancelled; a performed one may be refunded. The state is which of
+//! its times are set, and a time that is set stays. Performing it credits the tenant's wallet in the same
+//! transaction, exactly once; refunding it books the reversal in the same transaction, and only while the
+//! money is still there.
+//!
+//! The room knows no provider's words: amounts are minor units, refusals are [`Refusal`]s, and each provider
+//! translates at its own door. Locks are taken in one order: *order, then payment, then wallet*.
+
+mod error;
+pub mod order;
+mod service;
+mod state;
+mod store;
+
+pub use error::Refusal;
+pub use service::{
+    Cancelled, Created, Performed, Terms, cancel, check, create, find, keep_fiscal_receipt, list, perform,
+    sweep_expired,
+};
+pub use state::{AccountRef, FiscalKind, Mode, NewPayment, Payment, PaymentKey, State};

@@ -1,0 +1,215 @@
+//! One-time accounts: something with a price that is paid once.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use super::{Payment, Refusal, State, Terms, store};
+use crate::fault::{Error, Fault};
+use crate::ids::{OrderId, TenantId};
+use crate::money::{CurrencyCode, MinorUnits};
+
+/// An order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// The product's own id.
+    pub order_id: OrderId,
+    /// Whose wallet the payment is credited to.
+    pub tenant_id: TenantId,
+    /// The currency.
+    pub currency: CurrencyCode,
+    /// The price in minor units, fixed.
+    pub amount: MinorUnits,
+    /// What is sold, for the payer to read.
+    pub title: String,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+    /// Not payable from this moment on.
+    pub expires_at: Option<DateTime<Utc>>,
+    /// Withdrawn by the product.
+    pub closed_at: Option<DateTime<Utc>>,
+}
+
+/// Where an order stands, read from its times and its payments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OrderStatus {
+    /// Payable.
+    Open,
+    /// A payment is on its way.
+    Busy,
+    /// Paid.
+    Paid,
+    /// Paid and given back; it isn't sold again.
+    Refunded,
+    /// Its time is over.
+    Expired,
+    /// Withdrawn.
+    Closed,
+}
+
+impl OrderStatus {
+    /// The name in the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Busy => "busy",
+            Self::Paid => "paid",
+            Self::Refunded => "refunded",
+            Self::Expired => "expired",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// Why an order can't be made or closed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OrderRefusal {
+    /// No such tenant.
+    #[error("there is no tenant {0}")]
+    UnknownTenant(TenantId),
+    /// No such order.
+    #[error("there is no order {0}")]
+    UnknownOrder(OrderId),
+    /// The id stands for another order.
+    #[error("order {order_id} exists with another {}", fields.join(", "))]
+    Differs {
+        /// Which order.
+        order_id: OrderId,
+        /// Which fields.
+        fields: Vec<&'static str>,
+    },
+    /// It can't be withdrawn any more.
+    #[error("order {order_id} can't be closed: it is {}", status.as_str())]
+    CannotClose {
+        /// Which order.
+        order_id: OrderId,
+        /// Where it stands.
+        status: OrderStatus,
+    },
+}
+
+/// Where the order stands. `standing` is the payment that is open or was successful.
+#[must_use]
+pub fn status(order: &Order, standing: Option<&Payment>, now: DateTime<Utc>) -> OrderStatus {
+    match standing.map(|payment| payment.state) {
+        Some(State::Created) => OrderStatus::Busy,
+        Some(State::Performed { .. }) => OrderStatus::Paid,
+        Some(State::Refunded { .. }) => OrderStatus::Refunded,
+        Some(State::Cancelled { .. }) | None => {
+            if order.closed_at.is_some() {
+                OrderStatus::Closed
+            } else if order.expires_at.is_some_and(|expires_at| now >= expires_at) {
+                OrderStatus::Expired
+            } else {
+                OrderStatus::Open
+            }
+        }
+    }
+}
+
+/// Whether a new payment of this amount may be made for the order.
+pub(super) fn check_payable(
+    order: &Order,
+    standing: Option<&Payment>,
+    amount: MinorUnits,
+    terms: &Terms,
+    now: DateTime<Utc>,
+) -> Result<(), Refusal> {
+    let not_payable = |why| Err(Refusal::OrderNotPayable { order_id: order.order_id.clone(), why });
+    match status(order, standing, now) {
+        OrderStatus::Busy => return Err(Refusal::OrderBusy(order.order_id.clone())),
+        OrderStatus::Paid => return not_payable("it is paid"),
+        OrderStatus::Refunded => return not_payable("it was paid and given back"),
+        OrderStatus::Expired => return not_payable("its time is over"),
+        OrderStatus::Closed => return not_payable("it was withdrawn"),
+        OrderStatus::Open => {}
+    }
+    if order.currency != terms.currency {
+        return not_payable("its currency is not this provider's");
+    }
+    if amount != order.amount {
+        return Err(Refusal::WrongAmount { least: order.amount, most: order.amount, given: amount });
+    }
+    Ok(())
+}
+
+/// Makes an order, or finds the same one made. The second value says whether it is new.
+///
+/// # Errors
+/// [`OrderRefusal`].
+pub async fn create(conn: &mut PgConnection, order: &Order) -> Result<(Order, bool), Error<OrderRefusal>> {
+    if store::tenant_status(conn, &order.tenant_id).await?.is_none() {
+        return Err(Error::Refused(OrderRefusal::UnknownTenant(order.tenant_id.clone())));
+    }
+    if store::insert_order(conn, order).await? {
+        return Ok((order.clone(), true));
+    }
+    let there = find(conn, &order.order_id)
+        .await?
+        .ok_or_else(|| Fault::new("an order that conflicted with an insert was not there to read"))?;
+    let fields: Vec<&'static str> = [
+        ("tenant_id", there.tenant_id == order.tenant_id),
+        ("currency", there.currency == order.currency),
+        ("amount", there.amount == order.amount),
+        ("title", there.title == order.title),
+        ("expires_at", there.expires_at == order.expires_at),
+    ]
+    .into_iter()
+    .filter_map(|(field, same)| (!same).then_some(field))
+    .collect();
+    if fields.is_empty() {
+        Ok((there, false))
+    } else {
+        Err(Error::Refused(OrderRefusal::Differs { order_id: order.order_id.clone(), fields }))
+    }
+}
+
+/// Withdraws an order that nobody is paying. Closing it again changes nothing.
+///
+/// # Errors
+/// [`OrderRefusal`].
+pub async fn close(
+    conn: &mut PgConnection,
+    order_id: &OrderId,
+    now: DateTime<Utc>,
+) -> Result<Order, Error<OrderRefusal>> {
+    let order =
+        lock(conn, order_id).await?.ok_or_else(|| Error::Refused(OrderRefusal::UnknownOrder(order_id.clone())))?;
+    let standing = store::latest_of_order(conn, order_id, super::Mode::Live).await?;
+    let cannot = |status| Err(Error::Refused(OrderRefusal::CannotClose { order_id: order_id.clone(), status }));
+    match status(&order, standing.as_ref(), now) {
+        OrderStatus::Closed => Ok(order),
+        OrderStatus::Open | OrderStatus::Expired => {
+            store::set_order_closed(conn, order_id, now).await?;
+            Ok(Order { closed_at: Some(now), ..order })
+        }
+        status @ (OrderStatus::Busy | OrderStatus::Paid | OrderStatus::Refunded) => cannot(status),
+    }
+}
+
+/// An order. Reads only.
+///
+/// # Errors
+/// A fault.
+pub async fn find(conn: &mut PgConnection, order_id: &OrderId) -> Result<Option<Order>, Fault> {
+    store::find_order(conn, order_id).await
+}
+
+/// An order with its live status.
+///
+/// # Errors
+/// A fault.
+pub async fn find_with_status(
+    conn: &mut PgConnection,
+    order_id: &OrderId,
+    now: DateTime<Utc>,
+) -> Result<Option<(Order, OrderStatus)>, Fault> {
+    let Some(order) = find(conn, order_id).await? else { return Ok(None) };
+    let standing = store::latest_of_order(conn, order_id, super::Mode::Live).await?;
+    let status = status(&order, standing.as_ref(), now);
+    Ok(Some((order, status)))
+}
+
+pub(super) async fn lock(conn: &mut PgConnection, order_id: &OrderId) -> Result<Option<Order>, Fault> {
+    store::lock_order(conn, order_id).await
+}
