@@ -38,8 +38,9 @@ CREATE TABLE payments (
     order_id            text CONSTRAINT payments_order_fkey REFERENCES orders,
     currency            text NOT NULL CONSTRAINT payments_currency_fkey REFERENCES currencies,
     amount              bigint NOT NULL CONSTRAINT payments_amount_positive CHECK (amount > 0),
-    -- The account as the provider sent it, to be given back in the same shape.
-    account             json NOT NULL,
+    -- The account as the provider sent it, to be given back in the same shape: JSON, but as text, since
+    -- PostgreSQL's json types refuse some of what a sender may write (NUL, huge exponents).
+    account             text NOT NULL,
     -- The provider's own time of creation; its expiry counts from here.
     external_created_at timestamptz NOT NULL,
     created_at          timestamptz NOT NULL,
@@ -73,7 +74,8 @@ CREATE TRIGGER payments_are_kept BEFORE TRUNCATE ON payments
 CREATE TABLE payment_fiscal_receipts (
     payment_id  bigint NOT NULL CONSTRAINT payment_fiscal_receipts_payment_fkey REFERENCES payments,
     kind        text NOT NULL CONSTRAINT payment_fiscal_receipts_kind_known CHECK (kind IN ('perform', 'cancel')),
-    receipt     json NOT NULL,
+    -- JSON as it came, as text.
+    receipt     text NOT NULL,
     received_at timestamptz NOT NULL,
     CONSTRAINT payment_fiscal_receipts_pkey PRIMARY KEY (payment_id, kind)
 );

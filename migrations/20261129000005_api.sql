@@ -29,10 +29,11 @@ CREATE TABLE idempotency_keys (
     -- Method and path.
     operation    text NOT NULL,
     request_hash bytea NOT NULL,
-    -- The request itself, so that a conflict can name the fields that differ.
-    request      json NOT NULL,
+    -- The request itself, so that a conflict can name the fields that differ. JSON as text, and so is the
+    -- answer: a replay gives the same bytes.
+    request      text NOT NULL,
     status       smallint,
-    answer       json,
+    answer       text,
     created_at   timestamptz NOT NULL,
     CONSTRAINT idempotency_keys_pkey PRIMARY KEY (client, key),
     CONSTRAINT idempotency_keys_answer_complete CHECK ((status IS NULL) = (answer IS NULL))

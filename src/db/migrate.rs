@@ -25,6 +25,10 @@ pub async fn run(connection: &mut PgConnection) -> Result<(), Fault> {
     if version < SERVER_VERSION_MIN {
         return Err(Fault::new("the PostgreSQL server is older than version 15"));
     }
+    // A service that may only serve starts on a schema that is up to date.
+    if schema(connection).await?.is_current()? {
+        return Ok(());
+    }
     sqlx::query("SELECT pg_advisory_lock($1)").bind(MIGRATION_LOCK).execute(&mut *connection).await?;
     let outcome = run_locked(connection).await;
     sqlx::query("RESET ROLE").execute(&mut *connection).await?;
@@ -99,32 +103,74 @@ async fn prepare_roles(connection: &mut PgConnection) -> Result<(), sqlx::Error>
     transaction.commit().await
 }
 
+/// How a database's schema stands to this program's migrations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Schema {
+    /// None of ours.
+    Missing,
+    /// Something is pending.
+    Older,
+    /// The same.
+    Current,
+    /// A migration is not what was applied.
+    Changed,
+    /// The database has migrations this program doesn't know.
+    Newer,
+}
+
+impl Schema {
+    /// Whether nothing is pending.
+    ///
+    /// # Errors
+    /// A fault when migrating can't help.
+    fn is_current(self) -> Result<bool, Fault> {
+        match self {
+            Self::Missing | Self::Older => Ok(false),
+            Self::Current => Ok(true),
+            Self::Changed => Err(Fault::new("a migration was changed after it had been applied to this database")),
+            Self::Newer => {
+                Err(Fault::new("the database's schema is newer than this program: install the newer program"))
+            }
+        }
+    }
+}
+
+async fn schema(connection: &mut PgConnection) -> Result<Schema, Fault> {
+    let ours: bool =
+        sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL").fetch_one(&mut *connection).await?;
+    if !ours {
+        return Ok(Schema::Missing);
+    }
+    let applied: Vec<(i64, Vec<u8>)> =
+        sqlx::query_as("SELECT version, checksum FROM _sqlx_migrations WHERE success ORDER BY version")
+            .fetch_all(connection)
+            .await?;
+    let mut pending = false;
+    for migration in MIGRATOR.iter() {
+        match applied.iter().find(|(version, _)| *version == migration.version) {
+            None => pending = true,
+            Some((_, checksum)) if checksum.as_slice() != &*migration.checksum => return Ok(Schema::Changed),
+            Some(_) => {}
+        }
+    }
+    let unknown = applied.iter().any(|(version, _)| !MIGRATOR.version_exists(*version));
+    Ok(match (unknown, pending) {
+        (true, _) => Schema::Newer,
+        (false, true) => Schema::Older,
+        (false, false) => Schema::Current,
+    })
+}
+
 /// Refuses to work with a schema this program doesn't know, or in a role that could change history.
 ///
 /// # Errors
 /// A fault with the sentence to act on.
 pub async fn check(pool: &PgPool) -> Result<(), Fault> {
-    let applied: Vec<(i64, Vec<u8>)> =
-        sqlx::query_as("SELECT version, checksum FROM _sqlx_migrations WHERE success ORDER BY version")
-            .fetch_all(pool)
-            .await
-            .map_err(|error| {
-                Fault::new("the database has no schema of ours yet: run `hamyon migrate`").because(error)
-            })?;
-    let mut known = 0_usize;
-    for migration in MIGRATOR.iter() {
-        known = known.saturating_add(1);
-        match applied.iter().find(|(version, _)| *version == migration.version) {
-            None => return Err(Fault::new("the database's schema is older than this program: run `hamyon migrate`")),
-            Some((_, checksum)) if checksum.as_slice() != &*migration.checksum => {
-                return Err(Fault::new("a migration was changed after it had been applied to this database"));
-            }
-            Some(_) => {}
-        }
+    let mut connection = pool.acquire().await?;
+    if !schema(&mut connection).await?.is_current()? {
+        return Err(Fault::new("the database's schema is missing or older than this program: run `hamyon migrate`"));
     }
-    if applied.len() > known {
-        return Err(Fault::new("the database's schema is newer than this program: install the newer program"));
-    }
+    drop(connection);
     let (role, powers): (String, bool) = sqlx::query_as(
         "SELECT current_user::text,
                 (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)

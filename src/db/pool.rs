@@ -4,8 +4,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
+use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, PgPool};
+use sqlx::{ConnectOptions, Connection as _, PgPool};
 
 use super::embedded::{self, Embedded};
 use super::{SERVICE_ROLE, migrate};
@@ -126,6 +127,8 @@ impl Server {
             ("lock_timeout", settings.lock_timeout.as_millis().to_string()),
             ("idle_in_transaction_session_timeout", "60000".to_owned()),
         ]);
+        // The pool would try again until its time is over and then say only that; one connection says why.
+        options.connect().await.map_err(why_not_connected)?.close().await?;
         let pool = PgPoolOptions::new()
             .max_connections(settings.connections_max)
             .acquire_timeout(settings.acquire_timeout)
@@ -151,6 +154,16 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// The role in the options doesn't exist before the first migration.
+fn why_not_connected(error: sqlx::Error) -> Fault {
+    const INVALID_PARAMETER_VALUE: &str = "22023";
+    let code = error.as_database_error().and_then(DatabaseError::code);
+    if code.as_deref() == Some(INVALID_PARAMETER_VALUE) {
+        return Fault::new("the database has no schema of ours yet: run `hamyon migrate`").because(error);
+    }
+    Fault::new("the database can't be reached").because(error)
 }
 
 /// Statements are counted and timed by us; the driver's own log line per statement would hold their values.

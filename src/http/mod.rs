@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
@@ -118,7 +118,7 @@ async fn observe(mut request: Request<Body>, next: Next) -> Response {
     let status = response.status().as_u16();
     let elapsed = started.elapsed();
     metrics::counter!("hamyon_http_requests_total",
-        "method" => method.to_string(), "route" => route.clone(), "status" => status.to_string())
+        "method" => known_method(&method), "route" => route.clone(), "status" => status.to_string())
     .increment(1);
     metrics::histogram!("hamyon_http_request_duration_seconds", "route" => route.clone()).record(elapsed);
     tracing::info!(
@@ -136,6 +136,20 @@ async fn observe(mut request: Request<Body>, next: Next) -> Response {
         response.headers_mut().insert("x-request-id", value);
     }
     response
+}
+
+/// A caller may invent methods; a label may not have endless values.
+fn known_method(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "DELETE" => "DELETE",
+        "PATCH" => "PATCH",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
 }
 
 /// Our id of a request.

@@ -21,7 +21,7 @@ pub async fn insert(conn: &mut PgConnection, claim: &Claim, now: DateTime<Utc>) 
     let done = sqlx::query!(
         "-- idempotency::insert
          INSERT INTO idempotency_keys (client, key, operation, request_hash, request, created_at)
-         VALUES ($1, $2, $3, $4, $5::text::json, $6)
+         VALUES ($1, $2, $3, $4, $5, $6)
              ON CONFLICT ON CONSTRAINT idempotency_keys_pkey DO NOTHING",
         claim.client.as_str(),
         claim.key.0,
@@ -37,9 +37,9 @@ pub async fn insert(conn: &mut PgConnection, claim: &Claim, now: DateTime<Utc>) 
 
 pub async fn find(conn: &mut PgConnection, claim: &Claim) -> Result<Stored, Fault> {
     let row = sqlx::query!(
-        r#"-- idempotency::find
-           SELECT operation, request_hash, request, status, answer::text AS "answer"
-             FROM idempotency_keys WHERE client = $1 AND key = $2"#,
+        "-- idempotency::find
+           SELECT operation, request_hash, request, status, answer
+             FROM idempotency_keys WHERE client = $1 AND key = $2",
         claim.client.as_str(),
         claim.key.0,
     )
@@ -49,7 +49,8 @@ pub async fn find(conn: &mut PgConnection, claim: &Claim) -> Result<Stored, Faul
     Ok(Stored {
         operation: row.operation,
         hash: row.request_hash.try_into().map_err(|_| Fault::new("a stored request hash is not 32 bytes long"))?,
-        request: row.request,
+        request: serde_json::from_str(&row.request)
+            .map_err(|error| Fault::new("a stored request is not JSON").because(error))?,
         status: row.status.and_then(|status| u16::try_from(status).ok()).ok_or_else(unanswered)?,
         answer: row.answer.ok_or_else(unanswered)?,
     })
@@ -58,7 +59,7 @@ pub async fn find(conn: &mut PgConnection, claim: &Claim) -> Result<Stored, Faul
 pub async fn finish(conn: &mut PgConnection, claim: &Claim, status: u16, body: &str) -> Result<(), Fault> {
     let done = sqlx::query!(
         "-- idempotency::finish
-         UPDATE idempotency_keys SET status = $3, answer = $4::text::json
+         UPDATE idempotency_keys SET status = $3, answer = $4
           WHERE client = $1 AND key = $2 AND status IS NULL",
         claim.client.as_str(),
         claim.key.0,

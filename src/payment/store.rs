@@ -57,7 +57,7 @@ macro_rules! select_payments {
             PaymentRow,
             "-- payment::" + $name + "
              SELECT payment_id, mode, external_id, tenant_id, order_id, currency, amount,
-                    account::text AS \"account!\", external_created_at, created_at, performed_at, cancelled_at,
+                    account, external_created_at, created_at, performed_at, cancelled_at,
                     cancel_reason
                FROM payments " + $rest,
             $($argument),+
@@ -176,7 +176,7 @@ pub async fn insert(
         "-- payment::insert
          INSERT INTO payments (provider, mode, external_id, tenant_id, order_id, currency, amount, account,
                                external_created_at, created_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::json, $9, $10)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
              ON CONFLICT ON CONSTRAINT payments_external_id_key DO NOTHING
          RETURNING payment_id",
         new.key.provider,
@@ -277,7 +277,7 @@ pub async fn insert_fiscal_receipt(
                SELECT payment_id FROM payments WHERE provider = $1 AND mode = $2 AND external_id = $3
            ), kept AS (
                INSERT INTO payment_fiscal_receipts (payment_id, kind, receipt, received_at)
-               SELECT payment_id, $4, $5::text::json, $6 FROM payment
+               SELECT payment_id, $4, $5, $6 FROM payment
                    ON CONFLICT ON CONSTRAINT payment_fiscal_receipts_pkey DO NOTHING
            )
            SELECT EXISTS (SELECT FROM payment) AS "known!""#,

@@ -12,6 +12,7 @@ pub mod conformance;
 pub mod envelope;
 mod error;
 pub mod link;
+mod methods;
 mod rpc;
 mod wire;
 

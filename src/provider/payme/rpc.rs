@@ -4,31 +4,26 @@
 //! all of which Payme forbids. So its module is called directly: it keeps the registry of methods and the
 //! dispatch, and what surrounds a call is ours.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use chrono::TimeDelta;
 use jsonrpsee::types::{ErrorObjectOwned, Params};
 use jsonrpsee::{Extensions, Methods, RpcModule};
-use scoped_futures::{ScopedBoxFuture, ScopedFutureExt as _};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
-use sqlx::PgConnection;
 
 use super::auth::Keys;
 use super::envelope::{self, MethodCall};
-use super::wire::{
-    AccountFields, Cancel, CancelResult, CheckPerform, CheckResult, Create, CreateResult, GetStatement, PerformResult,
-    SetFiscal, StatementLine, parse_by_id,
-};
+use super::methods::{CallFacts, Desk, ErrorObject};
+use super::wire::AccountFields;
 use super::{LIFETIME_MS, PROVIDER, PaymeError, REASON_TIMEOUT};
 use crate::clock::Clock;
 use crate::db::Database;
-use crate::fault::{Error, Fault};
-use crate::ids::{Actor, ExternalId};
+use crate::fault::Fault;
+use crate::ids::Actor;
 use crate::money::{CurrencyCode, MinorUnits};
-use crate::payment::{self, AccountRef, Cancelled, Created, Mode, NewPayment, PaymentKey, Performed, Terms};
-use crate::provider::call_log::{self, Call};
+use crate::payment::{AccountRef, Mode, Terms};
+use crate::provider::call_log::Call;
 
 /// What is set about the cashbox.
 #[derive(Debug, Clone)]
@@ -82,25 +77,6 @@ pub struct Payme {
     methods: Methods,
 }
 
-/// What every method needs.
-#[derive(Debug)]
-struct Desk {
-    db: Database,
-    clock: Clock,
-    terms: Terms,
-    fields: AccountFields,
-    busy_code: i32,
-    fiscal_item: Option<FiscalItem>,
-    keys: Keys,
-}
-
-/// The facts of one call, which jsonrpsee carries to the method.
-#[derive(Debug, Clone)]
-struct CallFacts {
-    mode: Mode,
-    call: Call,
-}
-
 /// The names Payme calls. Others are answered -32601 before anything is read of them.
 const METHODS: [&str; 7] = [
     "CheckPerformTransaction",
@@ -132,6 +108,7 @@ impl Payme {
             fields: AccountFields { tenant: settings.tenant_field, order: settings.order_field },
             busy_code: settings.busy_code,
             fiscal_item: settings.fiscal_item,
+            strangers: Mutex::new((0, 0)),
             keys: settings.keys,
         });
         let methods =
@@ -202,9 +179,10 @@ impl Payme {
         };
         count("other", &error.code().to_string());
         if error == PaymeError::NotAuthorized {
-            tracing::warn!(remote_address = call.remote_address, "a Payme call came with nobody's key");
+            self.desk.log_stranger(&call).await;
+        } else {
+            self.desk.log_refused(&call, &error).await;
         }
-        self.desk.log_refused(&call, &error).await;
         envelope::error(&envelope.id, &error.to_object().to_string())
     }
 
@@ -252,33 +230,6 @@ fn external_id_of(asked: &MethodCall) -> Option<String> {
     serde_json::from_str::<Id>(asked.params.get()).ok().map(|params| params.id)
 }
 
-/// The error object of an answer. Its `message` is Payme's localized object, which jsonrpsee's own error can't
-/// hold, so the whole object travels through jsonrpsee in `data`.
-#[derive(Debug)]
-struct ErrorObject {
-    code: i32,
-    text: String,
-}
-
-impl From<&PaymeError> for ErrorObject {
-    fn from(error: &PaymeError) -> Self {
-        Self { code: error.code(), text: error.to_object().to_string() }
-    }
-}
-
-impl ErrorObject {
-    fn pack(error: &PaymeError) -> ErrorObjectOwned {
-        ErrorObjectOwned::owned(error.code(), error.text().en, Some(error.to_object()))
-    }
-
-    fn unpack(object: &ErrorObjectOwned) -> Option<Self> {
-        Some(Self { code: object.code(), text: object.data()?.get().to_owned() })
-    }
-}
-
-type Answered = Result<Box<RawValue>, ErrorObjectOwned>;
-type Refused = Error<payment::Refusal>;
-
 /// Registers the methods.
 fn register(desk: Arc<Desk>) -> Result<Methods, jsonrpsee::core::RegisterMethodError> {
     /// One method: parameters and facts to the desk's function of the same name.
@@ -305,266 +256,4 @@ fn register(desk: Arc<Desk>) -> Result<Methods, jsonrpsee::core::RegisterMethodE
     method!(module, "GetStatement", statement);
     method!(module, "SetFiscalData", set_fiscal);
     Ok(module.into())
-}
-
-impl Desk {
-    async fn check_perform(&self, params: &str, facts: &CallFacts) -> Answered {
-        let asked = match CheckPerform::parse(params, &self.fields) {
-            Ok(asked) => asked,
-            Err(error) => return self.refuse(facts, error).await,
-        };
-        let account = match &asked.account.named {
-            Ok(account) => account,
-            Err(error) => return self.refuse(facts, error.clone()).await,
-        };
-        let amount = MinorUnits::new(asked.amount.0);
-        self.transaction("payme_check_perform", facts, &asked.account.field, |conn| {
-            async move {
-                payment::check(conn, account, amount, facts.mode, &self.terms, self.clock.now_ms()).await?;
-                let mut result = json!({ "allow": true });
-                if let (Some(detail), Some(result)) = (self.fiscal_detail(amount), result.as_object_mut()) {
-                    result.insert("detail".to_owned(), detail);
-                }
-                Ok(Ok(result))
-            }
-            .scope_boxed()
-        })
-        .await
-    }
-
-    async fn create(&self, params: &str, facts: &CallFacts) -> Answered {
-        let asked = match Create::parse(params, &self.fields) {
-            Ok(asked) => asked,
-            Err(error) => return self.refuse(facts, error).await,
-        };
-        let key = key(facts, asked.id);
-        let account = match asked.account.named {
-            Ok(account) => account,
-            Err(error) => {
-                // The id comes first: an id that is known already is refused for its state or for its account.
-                let error = self.known_id_or(&key, error).await;
-                return self.refuse(facts, error).await;
-            }
-        };
-        let new = &NewPayment {
-            key,
-            account,
-            account_as_received: asked.account.as_received,
-            amount: MinorUnits::new(asked.amount.0),
-            external_created_at: asked.time,
-        };
-        self.transaction("payme_create", facts, &asked.account.field, |conn| {
-            async move {
-                Ok(match payment::create(conn, new, &self.terms, self.clock.now_ms()).await? {
-                    Created::New(payment) | Created::Already(payment) => to_json(&CreateResult::from(&payment)),
-                    Created::Expired(_) => Err(PaymeError::WrongState),
-                })
-            }
-            .scope_boxed()
-        })
-        .await
-    }
-
-    async fn perform(&self, params: &str, facts: &CallFacts) -> Answered {
-        let key = match parse_by_id(params) {
-            Ok(id) => &key(facts, id),
-            Err(error) => return self.refuse(facts, error).await,
-        };
-        self.transaction("payme_perform", facts, &self.fields.tenant, |conn| {
-            async move {
-                Ok(match payment::perform(conn, key, &self.terms, self.clock.now_ms()).await? {
-                    Performed::New(payment) | Performed::Already(payment) => to_json(&PerformResult::from(&payment)),
-                    Performed::Expired(_) => Err(PaymeError::WrongState),
-                })
-            }
-            .scope_boxed()
-        })
-        .await
-    }
-
-    async fn cancel(&self, params: &str, facts: &CallFacts) -> Answered {
-        let asked = match Cancel::parse(params) {
-            Ok(asked) => asked,
-            Err(error) => return self.refuse(facts, error).await,
-        };
-        let key = &key(facts, asked.id);
-        self.transaction("payme_cancel", facts, &self.fields.tenant, |conn| {
-            async move {
-                let cancelled = payment::cancel(conn, key, asked.reason, &self.terms, self.clock.now_ms()).await?;
-                Ok(match cancelled {
-                    Cancelled::New(payment) | Cancelled::Already(payment) => to_json(&CancelResult::from(&payment)),
-                })
-            }
-            .scope_boxed()
-        })
-        .await
-    }
-
-    async fn check(&self, params: &str, facts: &CallFacts) -> Answered {
-        let key = match parse_by_id(params) {
-            Ok(id) => &key(facts, id),
-            Err(error) => return self.refuse(facts, error).await,
-        };
-        self.transaction("payme_check", facts, &self.fields.tenant, |conn| {
-            async move { Ok(to_json(&CheckResult::from(&payment::find(conn, key).await?))) }.scope_boxed()
-        })
-        .await
-    }
-
-    async fn statement(&self, params: &str, facts: &CallFacts) -> Answered {
-        let asked = match GetStatement::parse(params) {
-            Ok(asked) => asked,
-            Err(error) => return self.refuse(facts, error).await,
-        };
-        self.transaction("payme_statement", facts, &self.fields.tenant, |conn| {
-            async move {
-                let payments = payment::list(conn, PROVIDER, facts.mode, asked.from, asked.to).await?;
-                let lines: Vec<StatementLine> = payments
-                    .iter()
-                    .map(StatementLine::try_from)
-                    .collect::<Result<_, _>>()
-                    .map_err(|error| Fault::new("a stored account is not JSON").because(error))?;
-                Ok(to_json(&Statement { transactions: lines }))
-            }
-            .scope_boxed()
-        })
-        .await
-    }
-
-    async fn set_fiscal(&self, params: &str, facts: &CallFacts) -> Answered {
-        let asked = match SetFiscal::parse(params) {
-            Ok(asked) => asked,
-            Err(error) => return self.refuse(facts, error).await,
-        };
-        let key = &key(facts, asked.id);
-        let receipt = asked.receipt.as_str();
-        self.transaction("payme_set_fiscal", facts, &self.fields.tenant, |conn| {
-            async move {
-                let known = payment::keep_fiscal_receipt(conn, key, asked.kind, receipt, self.clock.now()).await?;
-                Ok(if known { Ok(json!({ "success": true })) } else { Err(PaymeError::UnknownReceipt) })
-            }
-            .scope_boxed()
-        })
-        .await
-    }
-
-    /// Runs a method's work and its line of the log in one transaction. A refusal rolls the work back and is
-    /// logged on its own; a result that refuses and yet has to be kept (a transaction that has just timed
-    /// out) is an `Ok` with an error inside.
-    async fn transaction<'a, F>(&'a self, name: &'static str, facts: &'a CallFacts, field: &'a str, work: F) -> Answered
-    where
-        F: for<'c> Fn(&'c mut PgConnection) -> ScopedBoxFuture<'a, 'c, Result<Result<Value, PaymeError>, Refused>>
-            + Send
-            + Sync
-            + 'a,
-    {
-        let work = &work;
-        let outcome = self
-            .db
-            .run(name, |conn| {
-                async move {
-                    let result = work(conn).await?;
-                    let (text, code) = match &result {
-                        Ok(value) => (value.to_string(), None),
-                        Err(error) => (error.to_object().to_string(), Some(error.code())),
-                    };
-                    call_log::record(conn, &facts.call, &text, code).await?;
-                    Ok::<_, Refused>(result.map(|_| text))
-                }
-                .scope_boxed()
-            })
-            .await;
-        match outcome {
-            Ok(Ok(text)) => RawValue::from_string(text).map_err(|_| internal(facts)),
-            Ok(Err(error)) => Err(ErrorObject::pack(&error)),
-            Err(Error::Refused(refusal)) => {
-                tracing::info!(method = facts.call.method, "Payme was refused: {refusal}");
-                self.refuse(facts, PaymeError::from_refusal(&refusal, field, self.busy_code)).await
-            }
-            Err(Error::Fault(fault)) => {
-                let reference = &facts.call.request_id;
-                tracing::error!(reference, "Payme call {reference} failed: {}", fault.chain());
-                let error = PaymeError::Internal { reference: reference.clone() };
-                self.refuse(facts, error).await
-            }
-        }
-    }
-
-    async fn refuse(&self, facts: &CallFacts, error: PaymeError) -> Answered {
-        self.log_refused(&facts.call, &error).await;
-        Err(ErrorObject::pack(&error))
-    }
-
-    /// Writes a refused call on its own. That it couldn't be written doesn't change the answer: nothing else
-    /// was written either, and the log says so.
-    async fn log_refused(&self, call: &Call, error: &PaymeError) {
-        let written = async {
-            let mut conn = self.db.pool().acquire().await.map_err(Fault::from)?;
-            call_log::record(&mut conn, call, &error.to_object().to_string(), Some(error.code())).await
-        };
-        if let Err(fault) = written.await {
-            tracing::error!(
-                request_id = call.request_id,
-                "a refused Payme call could not be written to the call log: {}",
-                fault.chain()
-            );
-        }
-    }
-
-    /// What to answer to a creation whose account is wrong: when the id is known, its state comes first.
-    async fn known_id_or(&self, key: &PaymentKey, error: PaymeError) -> PaymeError {
-        let known = async {
-            let mut conn = self.db.pool().acquire().await?;
-            payment::find(&mut conn, key).await
-        };
-        match known.await {
-            Ok(_) => PaymeError::WrongState,
-            Err(Error::Refused(_)) => error,
-            Err(Error::Fault(fault)) => {
-                tracing::error!("a Payme creation could not be looked up: {}", fault.chain());
-                error
-            }
-        }
-    }
-
-    fn field(&self, account: &AccountRef) -> &str {
-        match account {
-            AccountRef::Wallet(_) => &self.fields.tenant,
-            AccountRef::Order(_) => &self.fields.order,
-        }
-    }
-
-    /// The tax receipt's lines; their sum is the amount, since there is one line of one piece.
-    fn fiscal_detail(&self, amount: MinorUnits) -> Option<Value> {
-        let item = self.fiscal_item.as_ref()?;
-        Some(json!({
-            "receipt_type": 0,
-            "items": [{
-                "title": item.title,
-                "price": amount.get(),
-                "count": 1,
-                "code": item.code,
-                "package_code": item.package_code,
-                "vat_percent": item.vat_percent,
-            }],
-        }))
-    }
-}
-
-fn internal(facts: &CallFacts) -> ErrorObjectOwned {
-    ErrorObject::pack(&PaymeError::Internal { reference: facts.call.request_id.clone() })
-}
-
-/// GetStatement's result.
-#[derive(Debug, Serialize)]
-struct Statement {
-    transactions: Vec<StatementLine>,
-}
-
-fn key(facts: &CallFacts, external_id: ExternalId) -> PaymentKey {
-    PaymentKey { provider: PROVIDER, mode: facts.mode, external_id }
-}
-
-fn to_json(result: &impl Serialize) -> Result<Value, PaymeError> {
-    serde_json::to_value(result).map_err(|_| PaymeError::Internal { reference: String::new() })
 }

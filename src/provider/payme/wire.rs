@@ -54,6 +54,9 @@ fn text(members: &Members, name: &str, refusal: &'static str) -> Result<String, 
     serde_json::from_str(required(members, name, refusal)?.get()).map_err(|_| PaymeError::BadRequest(refusal))
 }
 
+/// The longest account that is taken.
+const ACCOUNT_BYTES_MAX: usize = 4096;
+
 /// The names of the account's fields, which are a setting.
 #[derive(Debug, Clone)]
 pub struct AccountFields {
@@ -86,6 +89,10 @@ impl Account {
         };
         let account: Members =
             serde_json::from_str(raw.get()).map_err(|_| PaymeError::BadRequest("account is not an object"))?;
+        // It is kept and given back in every statement, so it has to be what Payme's accounts are: small and flat.
+        if raw.get().len() > ACCOUNT_BYTES_MAX || account.values().any(|value| value.get().starts_with(['{', '['])) {
+            return Err(PaymeError::BadRequest("account is not a flat object of at most 4096 bytes"));
+        }
         let (field, is_order) =
             if account.contains_key(&fields.order) { (&fields.order, true) } else { (&fields.tenant, false) };
         // "account": {"tenant_id": 7} and {"tenant_id": "7"} name the same tenant.
@@ -98,9 +105,7 @@ impl Account {
             }
         });
         Ok(match named {
-            Some(named) => {
-                Self { named: Ok(named), field: field.clone(), as_received: raw.get().replace("\\u0000", "") }
-            }
+            Some(named) => Self { named: Ok(named), field: field.clone(), as_received: raw.get().to_owned() },
             None => wrong(field, raw.get()),
         })
     }
@@ -245,7 +250,7 @@ impl SetFiscal {
         };
         let receipt = required(&members, "fiscal_data", "fiscal_data").map_err(|_| bad("fiscal_data is missing"))?;
         serde_json::from_str::<Receipt>(receipt.get()).map_err(|_| bad("fiscal_data has no receipt_id"))?;
-        if receipt.get().len() > 16 * 1024 || receipt.get().contains("\\u0000") {
+        if receipt.get().len() > 16 * 1024 {
             return Err(bad("fiscal_data is too long"));
         }
         let id = ExternalId::parse(id).map_err(|_| PaymeError::UnknownReceipt)?;
