@@ -7,7 +7,7 @@ SHELL := /bin/sh
 
 # Everything cargo does is pinned by Cargo.lock.
 CARGO := cargo
-# More arguments, for example: make run ARGS="--listen 0.0.0.0:8080", make test ARGS=embedded
+# More arguments, for example: make run ARGS="--listen 127.0.0.1:8081", make test ARGS=embedded
 ARGS :=
 
 help: ## Show this list

@@ -45,10 +45,14 @@ CREATE TABLE wallets (
     CONSTRAINT wallets_head_complete CHECK ((head_seq = 0) = (head_recorded_at IS NULL))
 ) WITH (fillfactor = 70); -- Each posting updates the head in place (a HOT update needs room in the page).
 
--- HM003: the head only ever moves forward.
+-- HM003: the head only ever moves forward, and nothing else of a wallet changes.
 CREATE FUNCTION refuse_head_moved_back() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
+    IF (NEW.wallet_id, NEW.tenant_id, NEW.currency, NEW.created_at)
+       IS DISTINCT FROM (OLD.wallet_id, OLD.tenant_id, OLD.currency, OLD.created_at) THEN
+        RAISE EXCEPTION 'wallet % keeps its tenant and its currency', OLD.wallet_id USING ERRCODE = 'HM003';
+    END IF;
     IF NEW.head_seq <= OLD.head_seq THEN
         RAISE EXCEPTION 'the head of wallet % stands at % and can''t go to %', OLD.wallet_id, OLD.head_seq, NEW.head_seq
             USING ERRCODE = 'HM003';
@@ -58,6 +62,15 @@ END;
 $$;
 CREATE TRIGGER wallets_head_moves_forward BEFORE UPDATE ON wallets
     FOR EACH ROW EXECUTE FUNCTION refuse_head_moved_back();
+
+CREATE TRIGGER wallets_are_not_deleted BEFORE DELETE ON wallets
+    FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER wallets_are_kept BEFORE TRUNCATE ON wallets
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER tenants_are_not_deleted BEFORE DELETE ON tenants
+    FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER tenants_are_kept BEFORE TRUNCATE ON tenants
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER currencies_are_history BEFORE UPDATE OR DELETE ON currencies
     FOR EACH ROW EXECUTE FUNCTION refuse_change();

@@ -30,6 +30,9 @@ pub struct DatabaseArgs {
     /// The same database as a user who may create roles, for migrations [default: the database URL]
     #[arg(long, env = "HAMYON_DATABASE_OWNER_URL", hide_env_values = true, global = true)]
     pub database_owner_url: Option<SecretString>,
+    /// A file that holds the owner's URL
+    #[arg(long, env = "HAMYON_DATABASE_OWNER_URL_FILE", global = true, conflicts_with = "database_owner_url")]
+    pub database_owner_url_file: Option<PathBuf>,
     /// Most connections of this process
     #[arg(long, env = "HAMYON_DATABASE_CONNECTIONS", default_value_t = 20, global = true,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -50,7 +53,12 @@ impl DatabaseArgs {
     pub async fn server(&self) -> anyhow::Result<Server> {
         let url = secret("DATABASE_URL", self.database_url.as_ref(), self.database_url_file.as_ref())?;
         if let Some(url) = url {
-            return Ok(Server::given(&url, self.database_owner_url.as_ref())?);
+            let owner_url = secret(
+                "HAMYON_DATABASE_OWNER_URL",
+                self.database_owner_url.as_ref(),
+                self.database_owner_url_file.as_ref(),
+            )?;
+            return Ok(Server::given(&url, owner_url.as_ref())?);
         }
         let data_dir = match &self.data_dir {
             Some(data_dir) => data_dir.clone(),

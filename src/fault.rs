@@ -97,8 +97,12 @@ impl Fault {
         let mut text = self.what.to_owned();
         let mut next = self.source();
         while let Some(cause) = next {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
+            let words = cause.to_string();
+            // Some errors of others hold their cause's words already.
+            if !text.ends_with(&words) {
+                text.push_str(": ");
+                text.push_str(&words);
+            }
             next = cause.source();
         }
         text

@@ -27,7 +27,7 @@ pub fn start_log(format: LogFormat, default_filter: &str) -> anyhow::Result<()> 
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     match format {
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => builder.json().with_current_span(false).with_span_list(false).init(),
+        LogFormat::Json => builder.json().with_current_span(true).with_span_list(false).init(),
     }
     Ok(())
 }

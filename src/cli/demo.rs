@@ -130,7 +130,7 @@ pub async fn fill(app: &Arc<App>) -> anyhow::Result<Filled> {
                 }
                 funding::post(conn, &history()?, &Actor::job("demo"), now).await.widen()?;
             }
-            open_orders(conn, now).await
+            open_orders(conn, app.payme.terms().lifetime, now).await
         }
         .scope_boxed()
     });
@@ -195,6 +195,7 @@ fn history() -> Result<Vec<Entry>, Fault> {
 /// Orders that nobody has paid yet; new ones are made when those of the last run are paid.
 async fn open_orders(
     conn: &mut sqlx::PgConnection,
+    lifetime: chrono::TimeDelta,
     now: chrono::DateTime<chrono::Utc>,
 ) -> Result<Vec<OrderId>, Error<Refusal>> {
     let mut open = Vec::new();
@@ -202,7 +203,7 @@ async fn open_orders(
     while open.len() < OPEN_ORDERS {
         number = number.saturating_add(1);
         let order_id = OrderId::parse(format!("demo-order-{number}")).map_err(invalid)?;
-        let status = order::find_with_status(conn, &order_id, now).await?.map(|(_, status)| status);
+        let status = order::find_with_status(conn, &order_id, lifetime, now).await?.map(|(_, status)| status);
         if status.is_none() {
             let order = Order {
                 order_id: order_id.clone(),

@@ -33,7 +33,7 @@ enum Command {
     Serve(Box<ServeArgs>),
     /// Bring the database's schema up to date
     Migrate,
-    /// Check that the book agrees with itself; exit code 1 when it doesn't
+    /// Check that the book agrees with itself; exit code 1 when it doesn't, 2 when that can't be found out
     Verify(verify::VerifyArgs),
     /// Make, list and revoke API tokens
     #[command(subcommand)]
@@ -55,7 +55,7 @@ enum PaymeCommand {
 /// What stopped it, as a chain of sentences.
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let filter = match &arguments.command {
-        Command::Serve(_) => "info,sqlx=warn",
+        Command::Serve(_) => "info,sqlx=warn,tokio_cron_scheduler=warn",
         Command::Migrate | Command::Verify(_) | Command::Token(_) | Command::Payme(_) => "warn",
     };
     telemetry::start_log(arguments.log_format, filter)?;

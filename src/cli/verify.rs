@@ -25,7 +25,20 @@ pub struct VerifyArgs {
     json: bool,
 }
 
+/// The exit code when it could not be found out whether something is wrong: not the one for "something is".
+const COULD_NOT_RUN: u8 = 2;
+
 pub async fn run(database: &DatabaseArgs, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    match verified(database, args).await {
+        Ok(code) => Ok(code),
+        Err(error) => {
+            eprintln!("hamyon: could not verify: {error:#}");
+            Ok(ExitCode::from(COULD_NOT_RUN))
+        }
+    }
+}
+
+async fn verified(database: &DatabaseArgs, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let server = database.migrated_server().await?;
     let outcome = verify_with(&server, database, args).await;
     config::leave(server, outcome).await

@@ -83,13 +83,17 @@ async fn prepare_roles(connection: &mut PgConnection) -> Result<(), sqlx::Error>
          EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
          END $$;
          DO $$
+         DECLARE
+             role text;
+             -- From PostgreSQL 16 on, a member may be one without the right to SET ROLE.
+             needed text := CASE WHEN current_setting('server_version_num')::integer >= 160000
+                                 THEN 'SET' ELSE 'MEMBER' END;
          BEGIN
-             IF NOT pg_has_role(current_user, 'hamyon_owner', 'MEMBER') THEN
-                 EXECUTE format('GRANT hamyon_owner TO %I', current_user);
-             END IF;
-             IF NOT pg_has_role(current_user, 'hamyon_service', 'MEMBER') THEN
-                 EXECUTE format('GRANT hamyon_service TO %I', current_user);
-             END IF;
+             FOREACH role IN ARRAY ARRAY['hamyon_owner', 'hamyon_service'] LOOP
+                 IF NOT pg_has_role(current_user, role, needed) THEN
+                     EXECUTE format('GRANT %I TO %I', role, current_user);
+                 END IF;
+             END LOOP;
              IF NOT has_schema_privilege('hamyon_owner', 'public', 'CREATE') THEN
                  GRANT CREATE, USAGE ON SCHEMA public TO hamyon_owner;
              END IF;

@@ -24,7 +24,8 @@ impl Database {
     /// `hamyon_transaction_duration_seconds`.
     ///
     /// # Errors
-    /// What the work returned, or the fault of the transaction itself; nothing was written then.
+    /// What the work returned, or the fault of the transaction itself; nothing was written then, except that a
+    /// connection lost during the commit leaves it open whether it came to pass. A repeat finds out.
     pub async fn run<'a, T, R, F>(&self, name: &'static str, work: F) -> Result<T, Error<R>>
     where
         F: for<'c> Fn(&'c mut PgConnection) -> ScopedBoxFuture<'a, 'c, Result<T, Error<R>>> + Send + Sync,

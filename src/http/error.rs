@@ -146,7 +146,7 @@ impl From<Fault> for Problem {
                     StatusCode::SERVICE_UNAVAILABLE,
                     "unavailable",
                     "The service can't answer now",
-                    "nothing was written; repeat the request later with the same Idempotency-Key",
+                    "repeat the request with the same Idempotency-Key: whatever became of this one, it happens once",
                 )
                 .retry_after(1)
             }
@@ -156,7 +156,7 @@ impl From<Fault> for Problem {
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "internal",
                     "Something broke on our side",
-                    "nothing was written; give the reference to whoever runs this service",
+                    "give the reference to whoever runs this service; a repeat with the same Idempotency-Key happens once",
                 )
             }
         }

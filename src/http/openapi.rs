@@ -2,6 +2,7 @@
 
 use axum::Router;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, Ref, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::SwaggerUi;
 
@@ -30,7 +31,8 @@ use super::api;
         api::orders::close,
         api::payment_links::create,
     ),
-    modifiers(&BearerToken),
+    components(schemas(api::ProblemDocument)),
+    modifiers(&BearerToken, &EveryProblem),
     security(("token" = []))
 )]
 pub struct Document;
@@ -42,6 +44,37 @@ impl Modify for BearerToken {
         let components = openapi.components.get_or_insert_default();
         let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
         components.add_security_scheme("token", scheme);
+    }
+}
+
+/// What any path may answer, said once.
+struct EveryProblem;
+
+impl Modify for EveryProblem {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let problems = [
+            ("400", "invalid_request, idempotency_key_missing"),
+            ("401", "unauthorized"),
+            ("403", "forbidden: the token lacks the scope"),
+            ("413", "body_too_large"),
+            ("415", "unsupported_media_type"),
+            ("500", "internal, with a reference into the log"),
+            ("503", "unavailable, timed_out: repeat with the same Idempotency-Key"),
+        ];
+        let content = || ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemDocument"))).build();
+        for item in openapi.paths.paths.values_mut() {
+            for operation in [&mut item.get, &mut item.post, &mut item.delete, &mut item.patch].into_iter().flatten() {
+                for (status, description) in problems {
+                    operation.responses.responses.entry(status.to_owned()).or_insert_with(|| {
+                        ResponseBuilder::new()
+                            .description(description)
+                            .content("application/problem+json", content())
+                            .build()
+                            .into()
+                    });
+                }
+            }
+        }
     }
 }
 

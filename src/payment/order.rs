@@ -1,6 +1,6 @@
 //! One-time accounts: something with a price that is paid once.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::PgConnection;
 
 use super::{Payment, Refusal, State, Terms, store};
@@ -171,11 +171,12 @@ pub async fn create(conn: &mut PgConnection, order: &Order) -> Result<(Order, bo
 pub async fn close(
     conn: &mut PgConnection,
     order_id: &OrderId,
+    lifetime: TimeDelta,
     now: DateTime<Utc>,
 ) -> Result<Order, Error<OrderRefusal>> {
     let order =
         lock(conn, order_id).await?.ok_or_else(|| Error::Refused(OrderRefusal::UnknownOrder(order_id.clone())))?;
-    let standing = store::latest_of_order(conn, order_id, super::Mode::Live).await?;
+    let standing = standing(conn, order_id, super::Mode::Live, lifetime, now).await?;
     let cannot = |status| Err(Error::Refused(OrderRefusal::CannotClose { order_id: order_id.clone(), status }));
     match status(&order, standing.as_ref(), now) {
         OrderStatus::Closed => Ok(order),
@@ -202,12 +203,26 @@ pub async fn find(conn: &mut PgConnection, order_id: &OrderId) -> Result<Option<
 pub async fn find_with_status(
     conn: &mut PgConnection,
     order_id: &OrderId,
+    lifetime: TimeDelta,
     now: DateTime<Utc>,
 ) -> Result<Option<(Order, OrderStatus)>, Fault> {
     let Some(order) = find(conn, order_id).await? else { return Ok(None) };
-    let standing = store::latest_of_order(conn, order_id, super::Mode::Live).await?;
+    let standing = standing(conn, order_id, super::Mode::Live, lifetime, now).await?;
     let status = status(&order, standing.as_ref(), now);
     Ok(Some((order, status)))
+}
+
+/// The payment that stands in the way of another one. A promise that has timed out stands in nobody's way,
+/// even before the sweep has said so.
+pub(super) async fn standing(
+    conn: &mut PgConnection,
+    order_id: &OrderId,
+    mode: super::Mode,
+    lifetime: TimeDelta,
+    now: DateTime<Utc>,
+) -> Result<Option<Payment>, Fault> {
+    let latest = store::latest_of_order(conn, order_id, mode).await?;
+    Ok(latest.filter(|payment| payment.state != State::Created || !payment.is_expired(lifetime, now)))
 }
 
 pub(super) async fn lock(conn: &mut PgConnection, order_id: &OrderId) -> Result<Option<Order>, Fault> {

@@ -79,10 +79,7 @@ pub async fn check(
         AccountRef::Wallet(tenant_id) => check_wallet(conn, tenant_id, amount, terms).await,
         AccountRef::Order(order_id) => {
             let order = order::find(conn, order_id).await?.ok_or(Error::Refused(Refusal::UnknownOrder))?;
-            let standing = store::latest_of_order(conn, order_id, mode).await?;
-            // A promise that has timed out blocks nobody, even before the sweep has said so.
-            let standing =
-                standing.filter(|other| !(other.state == State::Created && other.is_expired(terms.lifetime, now)));
+            let standing = order::standing(conn, order_id, mode, terms.lifetime, now).await?;
             order::check_payable(&order, standing.as_ref(), amount, terms, now).map_err(Error::Refused)?;
             Ok(order.tenant_id)
         }

@@ -106,7 +106,7 @@ pub async fn create(
     let (there, new) =
         caller.db().run("order_create", |conn| async move { order::create(conn, order).await }.scope_boxed()).await?;
     let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
-    let status = order::find_with_status(&mut conn, &there.order_id, now).await?;
+    let status = order::find_with_status(&mut conn, &there.order_id, caller.app.payme.terms().lifetime, now).await?;
     let status = status.map_or(OrderStatus::Open, |(_, status)| status);
     let code = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((code, axum::Json(OrderBody::new(&there, status, &currency))))
@@ -122,9 +122,10 @@ pub async fn get(
     Named(order_id): Named<OrderId>,
 ) -> Result<axum::Json<OrderBody>, Problem> {
     let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
-    let (order, status) = order::find_with_status(&mut conn, &order_id, caller.app.clock.now())
-        .await?
-        .ok_or_else(|| Problem::not_found("order_not_found", format!("there is no order {order_id}")))?;
+    let (order, status) =
+        order::find_with_status(&mut conn, &order_id, caller.app.payme.terms().lifetime, caller.app.clock.now())
+            .await?
+            .ok_or_else(|| Problem::not_found("order_not_found", format!("there is no order {order_id}")))?;
     let currency = super::currency(&caller.app, "currency", order.currency.as_str()).await?;
     Ok(axum::Json(OrderBody::new(&order, status, &currency)))
 }
@@ -140,10 +141,12 @@ pub async fn close(
     caller: Caller<PaymentsWrite>,
     Named(order_id): Named<OrderId>,
 ) -> Result<axum::Json<OrderBody>, Problem> {
-    let (order_id, clock) = (&order_id, &caller.app.clock);
+    let (order_id, clock, lifetime) = (&order_id, &caller.app.clock, caller.app.payme.terms().lifetime);
     let order = caller
         .db()
-        .run("order_close", |conn| async move { order::close(conn, order_id, clock.now()).await }.scope_boxed())
+        .run("order_close", |conn| {
+            async move { order::close(conn, order_id, lifetime, clock.now()).await }.scope_boxed()
+        })
         .await?;
     let currency = super::currency(&caller.app, "currency", order.currency.as_str()).await?;
     Ok(axum::Json(OrderBody::new(&order, OrderStatus::Closed, &currency)))

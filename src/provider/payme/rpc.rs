@@ -141,7 +141,7 @@ impl Payme {
         let mut call = Call {
             provider: PROVIDER,
             mode: incoming.mode,
-            method: envelope.call.as_ref().ok().map(|asked| asked.method.clone()),
+            method: incoming.mode.and(envelope.call.as_ref().ok()).map(|asked| asked.method.clone()),
             external_id: None,
             remote_address: incoming.remote_address,
             request_id: incoming.request_id,
