@@ -69,7 +69,7 @@ async fn the_first_start_makes_a_database_that_nobody_else_can_reach() {
         assert!(!environment.contains("CARGO"), "our environment, which holds secrets, is not the server's");
     }
     assert_eq!(server.stop().await.unwrap(), Stopped::Server);
-    assert!(!is_running(pid));
+    poll("the server is gone", || !is_running(pid));
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn the_last_user_stops_the_server_whoever_started_it() {
     assert!(is_running(pid));
     second.say("stop");
     assert_eq!(second.heard(), "Server");
-    assert!(!is_running(pid));
+    poll("the server is gone", || !is_running(pid));
 }
 
 #[tokio::test]
@@ -245,7 +245,7 @@ async fn a_server_left_by_a_killed_process_is_used_again_and_stopped() {
     assert_eq!(server.origin(), Origin::Joined);
     assert_eq!(server_pid(folder.path()), pid);
     assert_eq!(server.stop().await.unwrap(), Stopped::Server, "the killed process does not count as a user");
-    assert!(!is_running(pid));
+    poll("the server is gone", || !is_running(pid));
 }
 
 #[tokio::test]
@@ -275,7 +275,7 @@ async fn a_start_that_is_given_up_leaves_no_server_behind() {
     connect(&server).await.ping().await.unwrap();
     let pid = server_pid(folder.path());
     assert_eq!(server.stop().await.unwrap(), Stopped::Server);
-    assert!(!is_running(pid));
+    poll("the server is gone", || !is_running(pid));
 }
 
 #[tokio::test]
@@ -444,7 +444,7 @@ async fn an_ordinary_user_needs_no_root() {
     assert_eq!(fs::metadata(format!("/proc/{pid}")).unwrap().uid(), nobody.uid.as_raw());
     helper.say("stop");
     assert_eq!(helper.heard(), "Server");
-    assert!(!is_running(pid));
+    poll("the server is gone", || !is_running(pid));
 }
 
 // The server that the tests share.
