@@ -32,16 +32,32 @@ CREATE TABLE subscriptions (
     -- remaining days, or nothing.
     first_month     text NOT NULL CONSTRAINT subscriptions_first_month_known
                     CHECK (first_month IN ('full', 'prorated', 'free')),
+    -- The first month that costs anything.
+    first_owed_month date NOT NULL
+                    CONSTRAINT subscriptions_first_owed_is_first CHECK (extract(day FROM first_owed_month) = 1),
     created_at      timestamptz NOT NULL,
     -- The last day. Months that begin after it are not owed.
     ended_on        date,
     CONSTRAINT subscriptions_tenant_plan_start_key UNIQUE (tenant_id, plan_id, started_on),
     CONSTRAINT subscriptions_ends_after_start CHECK (ended_on >= started_on)
 );
+CREATE INDEX subscriptions_tenant_idx ON subscriptions (tenant_id);
 CREATE TRIGGER subscriptions_write_once BEFORE UPDATE ON subscriptions
     FOR EACH ROW EXECUTE FUNCTION refuse_overwrite();
 CREATE TRIGGER subscriptions_are_not_deleted BEFORE DELETE ON subscriptions
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
+
+-- The last month that a subscription owes by a local day; null when it hasn't begun. Said here once, since a
+-- run, its numbers and its status must never differ about it.
+CREATE FUNCTION owed_through(started_on date, ended_on date, today date, month date) RETURNS date
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN started_on <= today THEN least(month, date_trunc('month', ended_on::timestamp)::date) END;
+
+-- How many months there are from the first to the last, both counted.
+CREATE FUNCTION months_between(first_month date, last_month date) RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (extract(year FROM last_month) - extract(year FROM first_month))::integer * 12
+     + (extract(month FROM last_month) - extract(month FROM first_month))::integer + 1;
 
 -- One row for a subscription and a local month: the key that makes a second charge impossible. The row is
 -- written when the month is decided, with the ledger row or without it.

@@ -10,7 +10,9 @@ use tokio_util::task::TaskTracker;
 use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::Fault;
+use crate::fee::{ReminderPolicy, RunLimits};
 use crate::ledger::Currencies;
+use crate::outbox::{Deliverer, DelivererSettings};
 use crate::provider::payme::{Payme, PaymeSettings};
 
 /// What is set about the service, beyond the database.
@@ -24,6 +26,12 @@ pub struct AppSettings {
     pub payme_addresses: Vec<IpNet>,
     /// Whose word about a forwarded address is believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// How much a fee run may do without a person saying yes.
+    pub fee_limits: RunLimits,
+    /// When a tenant hears about an unpaid fee.
+    pub reminders: ReminderPolicy,
+    /// How events are delivered.
+    pub webhooks: DelivererSettings,
 }
 
 /// What a payment link needs.
@@ -48,6 +56,8 @@ pub struct App {
     pub payme: Payme,
     /// Settings that handlers read.
     pub settings: AppSettings,
+    /// Delivers events.
+    pub deliverer: Deliverer,
     /// Work that runs to its end whether or not its caller waits.
     pub tasks: TaskTracker,
     /// What `/metrics` shows; none when nothing is recorded.
@@ -67,6 +77,7 @@ impl App {
     ) -> Result<Self, Fault> {
         Ok(Self {
             currencies: Currencies::new(db.clone()),
+            deliverer: Deliverer::new(db.clone(), clock.clone(), settings.webhooks)?,
             payme: Payme::new(db.clone(), clock.clone(), settings.payme.clone())?,
             db,
             clock,

@@ -13,7 +13,9 @@ use secrecy::SecretString;
 use crate::app::{AppSettings, PaymeLinks};
 use crate::db::{PoolSettings, Server, embedded};
 use crate::fault::Fault;
+use crate::fee::{ReminderPolicy, RunLimits};
 use crate::money::{Currency, CurrencyCode, Exponent, MinorUnits};
+use crate::outbox::DelivererSettings;
 use crate::provider::payme::auth::Keys;
 use crate::provider::payme::{FiscalItem, PaymeSettings};
 
@@ -113,6 +115,12 @@ pub struct ServeArgs {
     /// The Payme cashbox.
     #[command(flatten)]
     pub payme: PaymeArgs,
+    /// Fees and what is told about them.
+    #[command(flatten)]
+    pub fees: FeeArgs,
+    /// Whether webhook endpoints may have private addresses
+    #[arg(long, env = "HAMYON_WEBHOOK_ALLOW_PRIVATE")]
+    pub webhook_allow_private: bool,
 }
 
 /// The Payme cashbox.
@@ -172,12 +180,40 @@ pub struct PaymeArgs {
     pub payme_fiscal_vat_percent: u8,
 }
 
+/// Fees.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Fees")]
+pub struct FeeArgs {
+    /// Months of one subscription that a run may charge at once without a person saying yes
+    #[arg(long, env = "HAMYON_FEES_MONTHS_MAX", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=120))]
+    pub fees_months_max: u32,
+    /// Per cent of a run's dues that may turn out overdue without a person saying yes
+    #[arg(long, env = "HAMYON_FEES_OVERDUE_PERCENT_MAX", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub fees_overdue_percent_max: u8,
+    /// Days after which a tenant is reminded of an unpaid fee; day 0 is the run itself
+    #[arg(long, env = "HAMYON_REMINDER_DAYS", value_delimiter = ',', default_value = "0,3,7",
+          value_parser = clap::value_parser!(u16).range(0..=365))]
+    pub reminder_days: Vec<u16>,
+    /// Days after which access should be suspended for an unpaid fee
+    #[arg(long, env = "HAMYON_SUSPEND_AFTER_DAYS", default_value_t = 14, value_parser = clap::value_parser!(u16).range(1..=365))]
+    pub suspend_after_days: u16,
+}
+
+impl FeeArgs {
+    /// How much a run may do without a person saying yes.
+    #[must_use]
+    pub const fn limits(&self) -> RunLimits {
+        RunLimits { months_max: self.fees_months_max, overdue_percent_max: self.fees_overdue_percent_max }
+    }
+}
+
 impl ServeArgs {
     /// The settings, checked.
     ///
     /// # Errors
     /// The first setting that is wrong, and why.
     pub fn app_settings(&self) -> anyhow::Result<AppSettings> {
+        use secrecy::ExposeSecret as _;
         let payme = &self.payme;
         let uzs = Currency { code: CurrencyCode::uzs(), exponent: Exponent::parse(2)? };
         let bound = |name: &str, text: &str| {
@@ -189,6 +225,26 @@ impl ServeArgs {
         if top_up_min > top_up_max {
             bail!("HAMYON_TOPUP_MIN ({}) is above HAMYON_TOPUP_MAX ({})", payme.topup_min, payme.topup_max);
         }
+        for (name, text) in [
+            ("HAMYON_PAYME_LOGIN", Some(&payme.payme_login)),
+            ("HAMYON_PAYME_ACCOUNT_FIELD", Some(&payme.payme_account_field)),
+            ("HAMYON_PAYME_ORDER_FIELD", Some(&payme.payme_order_field)),
+            ("HAMYON_PAYME_MERCHANT_ID", payme.payme_merchant_id.as_ref()),
+        ] {
+            if text.is_some_and(|text| text.trim().is_empty()) {
+                bail!("{name} is set and empty; leave it unset or give it a value");
+            }
+        }
+        if payme.payme_login.contains(':') {
+            bail!("HAMYON_PAYME_LOGIN can't hold a colon, which ends the login in a call's Authorization");
+        }
+        let checkout = reqwest::Url::parse(&payme.payme_checkout_url).ok();
+        if !checkout.is_some_and(|url| matches!(url.scheme(), "https" | "http") && url.has_host()) {
+            bail!(
+                "HAMYON_PAYME_CHECKOUT_URL must be an address such as https://checkout.paycom.uz, and is {:?}",
+                payme.payme_checkout_url
+            );
+        }
         if payme.payme_account_field == payme.payme_order_field {
             bail!("HAMYON_PAYME_ACCOUNT_FIELD and HAMYON_PAYME_ORDER_FIELD are both {}", payme.payme_order_field);
         }
@@ -197,6 +253,12 @@ impl ServeArgs {
         }
         let live = secret("HAMYON_PAYME_KEY", payme.payme_key.as_ref(), payme.payme_key_file.as_ref())?;
         let test = secret("HAMYON_PAYME_TEST_KEY", payme.payme_test_key.as_ref(), payme.payme_test_key_file.as_ref())?;
+        if let (Some(live), Some(test)) = (&live, &test)
+            && live.expose_secret() == test.expose_secret()
+        {
+            // A test payment would be taken for money, or money for a test.
+            bail!("HAMYON_PAYME_KEY and HAMYON_PAYME_TEST_KEY are the same; the cashbox has two different keys");
+        }
         Ok(AppSettings {
             payme: PaymeSettings {
                 keys: Keys { login: payme.payme_login.clone(), live, test },
@@ -213,6 +275,12 @@ impl ServeArgs {
             }),
             payme_addresses: payme.payme_addresses.clone(),
             trusted_proxies: self.trusted_proxies.clone(),
+            fee_limits: self.fees.limits(),
+            reminders: ReminderPolicy {
+                days: self.fees.reminder_days.clone(),
+                suspend_after_days: self.fees.suspend_after_days,
+            },
+            webhooks: DelivererSettings { allow_private: self.webhook_allow_private, ..DelivererSettings::default() },
         })
     }
 

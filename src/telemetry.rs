@@ -47,6 +47,9 @@ pub fn record_metrics() -> anyhow::Result<PrometheusHandle> {
     metrics::describe_histogram!("hamyon_transaction_duration_seconds", "Time of one attempt by transaction");
     metrics::describe_counter!("hamyon_provider_calls_total", "Calls of payment providers by method and answered code");
     metrics::describe_counter!("hamyon_job_runs_total", "Runs of scheduled jobs by how they ended");
+    metrics::describe_counter!("hamyon_fees_decided_total", "Dues decided by runs, charged or overdue");
+    metrics::describe_counter!("hamyon_webhook_attempts_total", "Attempts to deliver an event by their result");
+    metrics::describe_gauge!("hamyon_outbox_oldest_age_seconds", "Age of the oldest event that waits for delivery");
     metrics::describe_gauge!("hamyon_database_connections", "Open connections of the pool");
     metrics::describe_gauge!("hamyon_database_connections_idle", "Connections of the pool that wait for work");
     Ok(handle)

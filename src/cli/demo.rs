@@ -7,19 +7,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::bail;
+use chrono::{DateTime, TimeDelta, Utc};
 use scoped_futures::ScopedFutureExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::app::App;
+use crate::clock::Clock;
 use crate::config::ServeArgs;
 use crate::db::Database;
 use crate::fault::{Error, Fault, Widen as _};
+use crate::fee::{self, FirstMonth, NewSubscription, Plan, RunOptions};
 use crate::funding;
 use crate::ids::{Actor, OrderId, Pocket, Reason, Reference, TenantId};
 use crate::ledger::{self, Entry, Floor, Kind, Metadata};
-use crate::money::{CurrencyCode, MinorUnits};
+use crate::money::{CurrencyCode, MinorUnits, Month};
 use crate::payment::order::{self, Order, OrderStatus};
 use crate::tenant::{self, Locale, Tenant, TimeZone};
+use crate::token;
 
 /// Known to everybody, so a demonstration listens on this machine only.
 const DEMO_TOKEN: &str = "hamyon_demo_token_for_this_machine_only";
@@ -72,6 +76,22 @@ pub async fn check_marked(db: &Database, demo: bool) -> anyhow::Result<()> {
     }
 }
 
+/// The token that everybody knows stays valid in a demonstration's database, whatever keys came later; so such
+/// a database is shown to this machine only.
+pub async fn check_reach(db: &Database, listen: SocketAddr, now: DateTime<Utc>) -> anyhow::Result<()> {
+    if listen.ip().is_loopback() {
+        return Ok(());
+    }
+    let mut conn = db.pool().acquire().await?;
+    if token::authenticate(&mut conn, DEMO_TOKEN, now).await?.is_some() {
+        bail!(
+            "this database lets in the demonstration's token, which everybody knows: leave HAMYON_LISTEN at \
+             127.0.0.1 (it is {listen}), or give --demo another HAMYON_DATA_DIR or DATABASE_URL"
+        );
+    }
+    Ok(())
+}
+
 /// What was filled in.
 pub struct Filled {
     open_orders: Vec<OrderId>,
@@ -81,6 +101,13 @@ enum Refusal {
     Ledger(ledger::Refusal),
     Tenant(tenant::TenantRefusal),
     Order(order::OrderRefusal),
+    Fee(fee::FeeRefusal),
+}
+
+impl From<fee::FeeRefusal> for Refusal {
+    fn from(refusal: fee::FeeRefusal) -> Self {
+        Self::Fee(refusal)
+    }
 }
 
 impl From<ledger::Refusal> for Refusal {
@@ -107,6 +134,7 @@ impl From<Refusal> for anyhow::Error {
             Refusal::Ledger(refusal) => refusal.into(),
             Refusal::Tenant(refusal) => refusal.into(),
             Refusal::Order(refusal) => refusal.into(),
+            Refusal::Fee(refusal) => refusal.into(),
         }
     }
 }
@@ -125,30 +153,71 @@ pub async fn fill(app: &Arc<App>) -> anyhow::Result<Filled> {
                 sqlx::query("INSERT INTO installation (name, value) VALUES ('demo', 'true')")
                     .execute(&mut *conn)
                     .await?;
-                for tenant in tenants(now)? {
+                let then = month_ago(now);
+                for tenant in tenants(then)? {
                     tenant::create(conn, &tenant).await.widen()?;
                 }
-                funding::post(conn, &history()?, &Actor::job("demo"), now).await.widen()?;
+                funding::post(conn, &history()?, Vec::new(), &Actor::job("demo"), then).await.widen()?;
+                subscribe(conn, then).await?;
             }
-            open_orders(conn, app.payme.terms().lifetime, now).await
+            Ok((open_orders(conn, app.payme.terms().lifetime, now).await?, !marked))
         }
         .scope_boxed()
     });
-    match fill.await {
-        Ok(open_orders) => Ok(Filled { open_orders }),
-        Err(Error::Refused(refusal)) => Err(refusal.into()),
-        Err(Error::Fault(fault)) => Err(fault.into()),
+    let (open_orders, is_new) = match fill.await {
+        Ok(filled) => filled,
+        Err(Error::Refused(refusal)) => return Err(refusal.into()),
+        Err(Error::Fault(fault)) => return Err(fault.into()),
+    };
+    if is_new {
+        // The fees of the past month fell due then, and this month's do now.
+        let options = RunOptions { confirmed: true, ..RunOptions::default() };
+        for clock in [Clock::manual(month_ago(app.clock.now())), app.clock.clone()] {
+            match fee::run(&app.db, &clock, options, &|_| {}).await {
+                Ok(_) => {}
+                Err(Error::Refused(refusal)) => return Err(refusal.into()),
+                Err(Error::Fault(fault)) => return Err(fault.into()),
+            }
+        }
     }
+    Ok(Filled { open_orders })
+}
+
+/// When the demonstration's history begins.
+fn month_ago(now: DateTime<Utc>) -> DateTime<Utc> {
+    now.checked_sub_signed(TimeDelta::days(31)).unwrap_or(now)
+}
+
+/// A plan, a tenant who pays for it, and one who can't.
+async fn subscribe(conn: &mut sqlx::PgConnection, then: DateTime<Utc>) -> Result<(), Error<Refusal>> {
+    let plan = Plan {
+        plan_id: OrderId::parse("standard").map_err(invalid)?,
+        name: "Standard".to_owned(),
+        currency: CurrencyCode::uzs(),
+        price: MinorUnits::new(15_000_000),
+    };
+    fee::create_plan(conn, &plan, then).await.widen()?;
+    for tenant_id in ["fitnes", "studio-berlin"] {
+        let new = NewSubscription {
+            tenant_id: TenantId::parse(tenant_id).map_err(invalid)?,
+            plan_id: plan.plan_id.clone(),
+            started_on: Month::of(then.date_naive()).first_day(),
+            first_month: FirstMonth::Full,
+        };
+        fee::subscribe(conn, &new, then).await.widen()?;
+    }
+    Ok(())
 }
 
 fn invalid(error: crate::ids::InvalidName) -> Fault {
     Fault::new("a demonstration's name breaks a rule").because(error)
 }
 
-fn tenants(now: chrono::DateTime<chrono::Utc>) -> Result<Vec<Tenant>, Fault> {
+fn tenants(now: DateTime<Utc>) -> Result<Vec<Tenant>, Fault> {
     [
         ("acme", "Acme LLC", "Asia/Tashkent", Locale::En),
         ("choyxona", "Choyxona Navoiy", "Asia/Samarkand", Locale::Uz),
+        ("fitnes", "Fitnes Chilonzor", "Asia/Tashkent", Locale::Uz),
         ("studio-berlin", "Студия Берлин", "Europe/Berlin", Locale::Ru),
     ]
     .into_iter()
@@ -185,6 +254,7 @@ fn history() -> Result<Vec<Entry>, Fault> {
         entry("choyxona", "UZS", "top_up", 50_000_000, "import:2026-10-28", None),
         entry("choyxona", "UZS", "purchase", -12_000_000, "invoice:1041", None),
         entry("choyxona", "UZS", "adjustment", 500_000, "case:17", Some("Invoice 1041 was charged twice by hand")),
+        entry("fitnes", "UZS", "top_up", 50_000_000, "import:2026-10-29", None),
         entry("studio-berlin", "UZS", "top_up", 4_200_000, "import:2026-11-02", None),
         entry("studio-berlin", "CREDIT", "bonus", 2_000, "welcome", None),
     ]
@@ -243,8 +313,14 @@ This is a demonstration: the data is invented, the keys are known to everybody.
 A balance:
   curl -s -H 'Authorization: Bearer {token}' http://{address}/v1/tenants/acme/balance
 
+A tenant whose fee is unpaid, and what the fees' run says of itself:
+  curl -s -H 'Authorization: Bearer {token}' http://{address}/v1/tenants/studio-berlin
+  curl -s -H 'Authorization: Bearer {token}' http://{address}/v1/fee-runs
+
 A payment, as Payme's servers make it (create, then perform):
-  curl -s -u 'Paycom:{key}' http://{address}/payme -d '{{\"id\":1,\"method\":\"CreateTransaction\",\"params\":{{\"id\":\"'$(date +%s%N | cut -c1-18)demo01'\",\"time\":'$(date +%s000)',\"amount\":1500000,\"account\":{{\"tenant_id\":\"acme\"}}}}}}'
+  id=$(date +%s%N | cut -c1-18)demo01
+  curl -s -u 'Paycom:{key}' http://{address}/payme -d '{{\"id\":1,\"method\":\"CreateTransaction\",\"params\":{{\"id\":\"'$id'\",\"time\":'$(date +%s000)',\"amount\":1500000,\"account\":{{\"tenant_id\":\"acme\"}}}}}}'
+  curl -s -u 'Paycom:{key}' http://{address}/payme -d '{{\"id\":2,\"method\":\"PerformTransaction\",\"params\":{{\"id\":\"'$id'\"}}}}'
 
 Every scenario of Payme's sandbox:
   target/release/hamyon payme conformance --url http://{address}/payme --key {key} \\

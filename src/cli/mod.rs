@@ -1,6 +1,7 @@
 //! The command line: arguments → settings → telemetry → command.
 
 mod demo;
+mod fees;
 mod migrate;
 pub mod payme;
 mod serve;
@@ -35,6 +36,9 @@ enum Command {
     Migrate,
     /// Check that the book agrees with itself; exit code 1 when it doesn't, 2 when that can't be found out
     Verify(verify::VerifyArgs),
+    /// Monthly fees: plans, subscriptions and the run
+    #[command(subcommand)]
+    Fees(fees::FeesCommand),
     /// Make, list and revoke API tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -56,13 +60,14 @@ enum PaymeCommand {
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let filter = match &arguments.command {
         Command::Serve(_) => "info,sqlx=warn,tokio_cron_scheduler=warn",
-        Command::Migrate | Command::Verify(_) | Command::Token(_) | Command::Payme(_) => "warn",
+        Command::Migrate | Command::Verify(_) | Command::Fees(_) | Command::Token(_) | Command::Payme(_) => "warn",
     };
     telemetry::start_log(arguments.log_format, filter)?;
     match arguments.command {
         Command::Serve(serve) => serve::run(&arguments.database, &serve).await,
         Command::Migrate => migrate::run(&arguments.database).await,
         Command::Verify(verify) => verify::run(&arguments.database, &verify).await,
+        Command::Fees(fees) => fees::run(&arguments.database, fees).await,
         Command::Token(token) => token::run(&arguments.database, token).await,
         Command::Payme(PaymeCommand::Conformance(conformance)) => payme::conformance(*conformance).await,
     }

@@ -19,8 +19,11 @@ use crate::jobs::Scheduler;
 use crate::token::{self, Scope};
 use crate::{http, telemetry};
 
-/// How long a request that is on its way may still take when we are told to stop.
+/// How long what is on its way may still take when we are told to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long the connections to the database may take to say goodbye, once nothing uses them.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub async fn run(database: &DatabaseArgs, args: &ServeArgs) -> anyhow::Result<ExitCode> {
     // Settings first: a wrong one stops the start before anything is touched.
@@ -59,6 +62,9 @@ async fn serve(
     let db = server.connect(database.pool()).await?;
     let clock = Clock::System;
     demo::check_marked(&db, args.demo).await?;
+    if args.demo {
+        demo::check_reach(&db, args.listen, clock.now()).await?;
+    }
     if let Some(token) = &first_token {
         let mut conn = db.pool().acquire().await?;
         token::store(&mut conn, token, &ClientName::parse("first")?, &Scope::ALL, None, clock.now()).await?;
@@ -89,13 +95,21 @@ async fn serve(
     stop.received().await;
     tracing::info!("stopping: new requests are refused, those on their way end");
     let _ = begin_drain.send(());
-    let drained = tokio::time::timeout(DRAIN_TIMEOUT, serving).await;
+    let now = tokio::time::Instant::now();
+    let deadline = now.checked_add(DRAIN_TIMEOUT).unwrap_or(now);
+    let drained = tokio::time::timeout_at(deadline, serving).await;
     app.tasks.close();
-    let worked = tokio::time::timeout(DRAIN_TIMEOUT, app.tasks.wait()).await;
-    if let Some(scheduler) = scheduler {
-        scheduler.stop().await;
+    let worked = tokio::time::timeout_at(deadline, async {
+        app.tasks.wait().await;
+        if let Some(scheduler) = scheduler {
+            scheduler.stop().await;
+        }
+    })
+    .await;
+    // A database that doesn't answer can't keep us: it ends the sessions when we are gone.
+    if tokio::time::timeout(CLOSE_TIMEOUT, db.close()).await.is_err() {
+        tracing::warn!("the connections to the database did not close within {} s", CLOSE_TIMEOUT.as_secs());
     }
-    db.close().await;
     match (drained, worked) {
         (Ok(ended), Ok(())) => ended.context("the server panicked")?.context("the server failed"),
         // A client that neither sends nor hangs up can't keep us; what moves money has ended.

@@ -171,8 +171,13 @@ async fn schema(connection: &mut PgConnection) -> Result<Schema, Fault> {
 /// A fault with the sentence to act on.
 pub async fn check(pool: &PgPool) -> Result<(), Fault> {
     let mut connection = pool.acquire().await?;
-    if !schema(&mut connection).await?.is_current()? {
-        return Err(Fault::new("the database's schema is missing or older than this program: run `hamyon migrate`"));
+    let schema = schema(&mut connection).await?;
+    if !schema.is_current()? {
+        return Err(Fault::new(if schema == Schema::Missing {
+            "the database has no schema of ours yet: run `hamyon migrate`"
+        } else {
+            "the database's schema is older than this program: run `hamyon migrate`"
+        }));
     }
     drop(connection);
     let (role, powers): (String, bool) = sqlx::query_as(

@@ -59,14 +59,19 @@ impl Server {
     /// # Errors
     /// A fault when a URL can't be read. The URL may hold a password, so it isn't in the text.
     pub fn given(url: &SecretString, owner_url: Option<&SecretString>) -> Result<Self, Fault> {
-        let parse = |url: &SecretString| {
-            PgConnectOptions::from_str(url.expose_secret()).map_err(|_| {
-                Fault::new("the database URL can't be read; it looks like postgresql://user:password@host:5432/name")
-            })
+        let parse = |url: &SecretString, unreadable| {
+            // The driver takes any scheme, and "user:password@host" for one.
+            let known = ["postgresql://", "postgres://"].iter().any(|scheme| url.expose_secret().starts_with(scheme));
+            let options = PgConnectOptions::from_str(url.expose_secret()).ok().filter(|_| known);
+            options.ok_or_else(|| Fault::new(unreadable))
         };
-        let service = parse(url)?;
+        let service =
+            parse(url, "DATABASE_URL can't be read; it looks like postgresql://user:password@host:5432/name")?;
         let owner = match owner_url {
-            Some(url) => parse(url)?,
+            Some(url) => parse(
+                url,
+                "HAMYON_DATABASE_OWNER_URL can't be read; it looks like postgresql://user:password@host:5432/name",
+            )?,
             None => service.clone(),
         };
         Ok(Self { owner, service, embedded: None })

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use crate::fault::{Error, Fault, Remedy};
+use crate::fee::{FeeRefusal, RunRefusal};
 use crate::idempotency::KeyReused;
 use crate::ledger::{self, CurrencyRefusal};
 use crate::payment::order::OrderRefusal;
@@ -262,6 +263,57 @@ impl From<OrderRefusal> for Problem {
             OrderRefusal::CannotClose { status, .. } => {
                 Self::conflict("order_not_closable", "The order can't be closed", detail)
                     .with("order_status", status.as_str())
+            }
+        }
+    }
+}
+
+impl From<FeeRefusal> for Problem {
+    fn from(refusal: FeeRefusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            FeeRefusal::PlanDiffers { fields, .. } => {
+                Self::conflict("plan_differs", "The plan exists with other values", detail).with("fields", fields)
+            }
+            FeeRefusal::UnknownPlan(_) => Self::not_found("plan_not_found", detail),
+            FeeRefusal::UnknownCurrency(currency) => Self::unknown_currency(currency),
+            FeeRefusal::UnknownTenant(tenant_id) => Self::unknown_tenant(tenant_id),
+            FeeRefusal::UnknownSubscription { .. } => Self::not_found("subscription_not_found", detail),
+            FeeRefusal::PriceTooEarly { earliest, .. } => {
+                Self::conflict("price_too_early", "The price of a month that has begun is fixed", detail)
+                    .with("earliest", earliest.to_string())
+            }
+            FeeRefusal::PriceDiffers { .. } => {
+                Self::conflict("price_differs", "The plan has another price from that month on", detail)
+            }
+            FeeRefusal::SubscriptionDiffers => {
+                Self::conflict("subscription_differs", "The subscription exists with other values", detail)
+                    .with("fields", vec!["first_month"])
+            }
+            FeeRefusal::EndsAlready { ended_on } => {
+                Self::conflict("subscription_ended", "The subscription ends on another day", detail)
+                    .with("ended_on", ended_on.to_string())
+            }
+            FeeRefusal::EndTooEarly { earliest, .. } => {
+                Self::conflict("end_too_early", "A subscription can't end in the past", detail)
+                    .with("earliest", earliest.to_string())
+            }
+        }
+    }
+}
+
+impl From<RunRefusal> for Problem {
+    fn from(refusal: RunRefusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            RunRefusal::TooManyMonths { months, .. } => {
+                Self::conflict("too_many_months", "Somebody would be charged for several months at once", detail)
+                    .with("months", months)
+            }
+            RunRefusal::TooManyOverdue { overdue, decided, .. } => {
+                Self::conflict("too_many_overdue", "Too many dues are overdue", detail)
+                    .with("overdue", overdue)
+                    .with("decided", decided)
             }
         }
     }

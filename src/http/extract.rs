@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Query as AxumQuery, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Request, StatusCode, header};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -52,6 +53,10 @@ permissions!(
     PaymentsWrite,
     /// `currencies:write`
     CurrenciesWrite,
+    /// `fees:write`
+    FeesWrite,
+    /// `webhooks:write`
+    WebhooksWrite,
 );
 
 /// A caller whose token allows `P`. A handler gets the application, and with it the database, from here and
@@ -119,7 +124,8 @@ impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let header = parts.headers.get("idempotency-key").ok_or_else(|| {
+        let mut given = parts.headers.get_all("idempotency-key").iter();
+        let header = given.next().ok_or_else(|| {
             Problem::new(
                 StatusCode::BAD_REQUEST,
                 "idempotency_key_missing",
@@ -127,6 +133,9 @@ impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
                 "send the header Idempotency-Key with a value of your own, and the same one when you repeat the request",
             )
         })?;
+        if given.next().is_some() {
+            return Err(Problem::invalid_field("Idempotency-Key", "must be given once"));
+        }
         let key = header.to_str().unwrap_or_default();
         idempotency::Key::parse(key).map(Self).map_err(|error| Problem::invalid_field("Idempotency-Key", error.rule))
     }
@@ -190,6 +199,11 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
+/// The query of a path that takes no parameters.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoParameters {}
+
 /// The one name in the path, parsed. A name that can't exist is not found.
 #[derive(Debug)]
 pub struct Named<T>(pub T);
@@ -216,6 +230,40 @@ impl PathName for crate::ids::OrderId {
     const NOT_FOUND: &'static str = "order_not_found";
     fn parse(text: &str) -> Result<Self, InvalidName> {
         Self::parse(text)
+    }
+}
+
+impl PathName for crate::money::Month {
+    const NOT_FOUND: &'static str = "fee_run_not_found";
+    fn parse(text: &str) -> Result<Self, InvalidName> {
+        Self::parse(text)
+    }
+}
+
+/// The second thing a path names: a number.
+#[derive(Debug)]
+pub struct SecondNumber(pub i64);
+
+impl<S: Sync + Send> FromRequestParts<S> for SecondNumber {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let params = RawPathParams::from_request_parts(parts, state)
+            .await
+            .map_err(|_| Problem::invalid("the path is not UTF-8"))?;
+        let number = params.iter().nth(1).and_then(|(_, value)| value.parse().ok());
+        number.map(Self).ok_or_else(|| Problem::not_found("path_not_found", "the path's number is not one"))
+    }
+}
+
+/// The one number in a path.
+#[derive(Debug)]
+pub struct Number(pub i64);
+
+impl PathName for Number {
+    const NOT_FOUND: &'static str = "endpoint_not_found";
+    fn parse(text: &str) -> Result<Self, InvalidName> {
+        text.parse().map(Self).map_err(|_| InvalidName { what: "the id", rule: "must be a number" })
     }
 }
 

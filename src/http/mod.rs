@@ -17,7 +17,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
+use axum::routing::{any, delete, get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
 use uuid::Uuid;
@@ -28,7 +28,7 @@ use crate::app::App;
 use crate::ids::ClientName;
 use error::REQUEST_ID;
 
-/// How long a request of `/v1` may take before its caller is told to come back.
+/// How long a request may take before its caller is told to come back.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Every path.
@@ -36,9 +36,19 @@ pub fn router(app: Arc<App>) -> Router {
     let v1 = Router::new()
         .route("/v1/currencies", get(api::currencies::list).post(api::currencies::create))
         .route("/v1/tenants", post(api::tenants::create))
-        .route("/v1/tenants/{tenant_id}", get(api::tenants::get))
+        .route("/v1/tenants/{tenant_id}", get(api::tenants::get).patch(api::tenants::change))
         .route("/v1/tenants/{tenant_id}/balance", get(api::balance::get))
         .route("/v1/tenants/{tenant_id}/transactions", get(api::transactions::list))
+        .route("/v1/tenants/{tenant_id}/subscriptions", get(api::subscriptions::list).post(api::subscriptions::create))
+        .route("/v1/tenants/{tenant_id}/subscriptions/{subscription_id}/cancel", post(api::subscriptions::cancel))
+        .route("/v1/plans", get(api::plans::list).post(api::plans::create))
+        .route("/v1/plans/{plan_id}/prices", post(api::plans::change_price))
+        .route("/v1/fee-runs", get(api::fee_runs::list).post(api::fee_runs::start))
+        .route("/v1/fee-runs/{period}", get(api::fee_runs::get))
+        .route("/v1/webhook-endpoints", get(api::webhooks::list).post(api::webhooks::create))
+        .route("/v1/webhook-endpoints/{endpoint_id}", delete(api::webhooks::disable))
+        .route("/v1/webhook-deliveries", get(api::webhooks::deliveries))
+        .route("/v1/webhook-deliveries/{endpoint_id}/{event_id}/replay", post(api::webhooks::replay))
         .route("/v1/transactions/batch", post(api::batch::post))
         .route("/v1/orders", post(api::orders::create))
         .route("/v1/orders/{order_id}", get(api::orders::get))

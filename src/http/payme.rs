@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{Method, header};
+use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
 
-use super::RequestId;
+use super::{ANSWER_TIMEOUT, RequestId};
 use crate::app::App;
 use crate::provider::payme::{Incoming, PaymeError, envelope};
 
@@ -35,8 +35,7 @@ async fn answer_text(app: &Arc<App>, peer: SocketAddr, request_id: String, reque
         return refuse(&PaymeError::NotPost);
     }
     let (parts, body) = request.into_parts();
-    let forwarded_for = parts.headers.get("x-forwarded-for").and_then(|value| value.to_str().ok());
-    let address = app.remote_address(peer.ip(), forwarded_for);
+    let address = app.remote_address(peer.ip(), forwarded_for(&parts.headers).as_deref());
     let allowed = &app.settings.payme_addresses;
     let mode = if allowed.is_empty() || allowed.iter().any(|net| net.contains(&address)) {
         app.payme.mode_of(parts.headers.get(header::AUTHORIZATION).map(header::HeaderValue::as_bytes))
@@ -44,19 +43,34 @@ async fn answer_text(app: &Arc<App>, peer: SocketAddr, request_id: String, reque
         None
     };
     let body = match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, BODY_BYTES_MAX)).await {
-        Ok(Ok(body)) => body.to_vec(),
-        // A stranger isn't told what was wrong with his body.
-        Ok(Err(_)) | Err(_) if mode.is_none() => return refuse(&PaymeError::NotAuthorized),
-        Ok(Err(_)) => return refuse(&PaymeError::BadRequest("the body is too long or did not arrive whole")),
-        Err(_) => return refuse(&PaymeError::BadRequest("the body took too long to arrive")),
+        Ok(Ok(body)) => Ok(body.to_vec()),
+        Ok(Err(_)) => Err("the body is too long or did not arrive whole"),
+        Err(_) => Err("the body took too long to arrive"),
     };
     let incoming = Incoming { body, mode, remote_address: Some(address.to_string()), request_id: request_id.clone() };
     let worker = app.clone();
-    match app.run_to_end(async move { worker.payme.answer(incoming).await }).await {
-        Ok(text) => text,
-        Err(fault) => {
+    let work = app.run_to_end(async move { worker.payme.answer(incoming).await });
+    match tokio::time::timeout(ANSWER_TIMEOUT, work).await {
+        Ok(Ok(text)) => text,
+        Ok(Err(fault)) => {
             tracing::error!(reference = request_id, "Payme call {request_id} failed: {}", fault.chain());
             refuse(&PaymeError::Internal { reference: request_id })
         }
+        // What moves money goes on to its end; Payme repeats the call and gets its answer then.
+        Err(_) => {
+            tracing::error!(
+                reference = request_id,
+                "Payme call {request_id} was not answered within {} s",
+                ANSWER_TIMEOUT.as_secs()
+            );
+            refuse(&PaymeError::Internal { reference: request_id })
+        }
     }
+}
+
+/// The whole list of forwarded addresses. A proxy may append a line of its own instead of extending the line
+/// that came, and then the first line is what the caller himself wrote.
+fn forwarded_for(headers: &HeaderMap) -> Option<String> {
+    let lines: Vec<&str> = headers.get_all("x-forwarded-for").iter().map(|line| line.to_str().unwrap_or("")).collect();
+    (!lines.is_empty()).then(|| lines.join(","))
 }

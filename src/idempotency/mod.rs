@@ -122,8 +122,11 @@ fn differences(path: &str, before: &Value, after: &Value, fields: &mut Vec<Strin
             let names: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
             for name in names {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                let nothing = Value::Null;
-                differences(&path, before.get(name).unwrap_or(&nothing), after.get(name).unwrap_or(&nothing), fields);
+                match (before.get(name), after.get(name)) {
+                    (Some(before), Some(after)) => differences(&path, before, after, fields),
+                    // Left out and null are different requests.
+                    _ => fields.push(path),
+                }
             }
         }
         (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
@@ -131,7 +134,12 @@ fn differences(path: &str, before: &Value, after: &Value, fields: &mut Vec<Strin
                 differences(&format!("{path}[{index}]"), before, after, fields);
             }
         }
-        (before, after) if before == after => {}
-        _ => fields.push(path.to_owned()),
+        (before, after) => {
+            // What is compared is what was hashed.
+            let (before, after) = (before.to_string(), after.to_string());
+            if before != after {
+                fields.push(path.to_owned());
+            }
+        }
     }
 }

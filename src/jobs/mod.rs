@@ -7,35 +7,101 @@ mod scheduler;
 
 pub use scheduler::Scheduler;
 
-use std::sync::Arc;
-
-use sqlx::Connection as _;
-
 use crate::app::App;
-use crate::fault::Fault;
+use crate::fault::{Error, Fault};
+use crate::fee::{self, RunOptions};
 use crate::payment;
 use crate::provider::payme;
 
-/// The key of a job's advisory lock, so that one process of many runs it at a time.
-const PAYME_SWEEP_LOCK: i64 = 0x68_61_6d_01;
+/// The jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Job {
+    /// Times out Payme transactions that nobody came back for within twelve hours.
+    PaymeSweep,
+    /// Decides every month that is owed and undecided.
+    FeeRun,
+    /// Queues what tenants hear about unpaid fees.
+    Reminders,
+    /// Delivers events.
+    Outbox,
+}
 
-/// Times out Payme transactions that nobody came back for within twelve hours. Returns how many.
-///
-/// # Errors
-/// A fault; what was timed out before it stays timed out.
-pub async fn payme_sweep(app: &Arc<App>) -> Result<u64, Fault> {
-    // The lock belongs to a session, so the session is held for as long as the job runs.
-    let mut leader = app.db.pool().acquire().await?;
-    let leads: bool =
-        sqlx::query_scalar("SELECT pg_try_advisory_lock($1)").bind(PAYME_SWEEP_LOCK).fetch_one(&mut *leader).await?;
-    if !leads {
-        return Ok(0);
+impl Job {
+    /// Every job.
+    pub const ALL: [Self; 4] = [Self::PaymeSweep, Self::FeeRun, Self::Reminders, Self::Outbox];
+
+    /// Its name in metrics and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PaymeSweep => "payme_sweep",
+            Self::FeeRun => "fee_run",
+            Self::Reminders => "reminders",
+            Self::Outbox => "outbox",
+        }
     }
-    let swept = payment::sweep_expired(&app.db, &app.clock, payme::PROVIDER, app.payme.terms()).await;
-    let released = sqlx::query("SELECT pg_advisory_unlock($1)").bind(PAYME_SWEEP_LOCK).execute(&mut *leader).await;
-    if released.is_err() {
-        // The lock ends with its session.
-        leader.detach().close().await?;
+
+    /// When it is poked. Seconds come first; the zone doesn't matter.
+    const fn schedule(self) -> &'static str {
+        match self {
+            Self::PaymeSweep => "0 * * * * *",
+            Self::FeeRun | Self::Reminders => "0 */5 * * * *",
+            Self::Outbox => "*/2 * * * * *",
+        }
     }
-    swept
+
+    /// The key of its advisory lock, so that one process of many runs it at a time. Deliveries are claimed one
+    /// by one, so that job needs no leader.
+    const fn leader_lock(self) -> Option<i64> {
+        match self {
+            Self::PaymeSweep => Some(0x68_61_6d_01),
+            Self::FeeRun => Some(0x68_61_6d_02),
+            Self::Reminders => Some(0x68_61_6d_03),
+            Self::Outbox => None,
+        }
+    }
+
+    /// Runs the job once, unless another process runs it. Returns how much it did.
+    ///
+    /// # Errors
+    /// A fault; what was done before it stays done.
+    pub async fn run(self, app: &App) -> Result<u64, Fault> {
+        let Some(key) = self.leader_lock() else { return self.work(app).await };
+        // The lock belongs to a session, so the session is held for as long as the job runs.
+        let mut leader = app.db.pool().acquire().await?;
+        let leads: bool = sqlx::query_scalar("-- jobs::lead\nSELECT pg_try_advisory_lock($1)")
+            .bind(key)
+            .fetch_one(&mut *leader)
+            .await?;
+        if !leads {
+            return Ok(0);
+        }
+        let done = self.work(app).await;
+        let released =
+            sqlx::query("-- jobs::step_down\nSELECT pg_advisory_unlock($1)").bind(key).execute(&mut *leader).await;
+        if released.is_err() {
+            // The lock ends with its session.
+            drop(leader.detach());
+        }
+        done
+    }
+
+    async fn work(self, app: &App) -> Result<u64, Fault> {
+        match self {
+            Self::PaymeSweep => payment::sweep_expired(&app.db, &app.clock, payme::PROVIDER, app.payme.terms()).await,
+            Self::FeeRun => fee_run(app).await,
+            Self::Reminders => fee::remind(&app.db, &app.clock, &app.settings.reminders).await,
+            Self::Outbox => app.deliverer.deliver_ready().await,
+        }
+    }
+}
+
+/// A run that stops at a limit waits for a person: it is said each time, and nothing is lost by it.
+async fn fee_run(app: &App) -> Result<u64, Fault> {
+    let options = RunOptions { limits: app.settings.fee_limits, ..RunOptions::default() };
+    match fee::run(&app.db, &app.clock, options, &|_| {}).await {
+        Ok(report) => Ok(report.charged.saturating_add(report.overdue)),
+        Err(Error::Refused(refusal)) => Err(Fault::new("the fee run needs a person").because(refusal)),
+        Err(Error::Fault(fault)) => Err(fault),
+    }
 }

@@ -45,6 +45,17 @@ pub struct Original {
     pub given_back: MinorUnits,
 }
 
+/// What becomes of a debit that is larger than what may be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shortage {
+    /// The whole batch is refused.
+    Refuse,
+    /// This entry is left out.
+    LeaveOut,
+    /// This entry and every later one of the same wallet are left out.
+    LeaveOutRest,
+}
+
 /// What the ledger knows when it decides.
 #[derive(Debug)]
 pub struct Known {
@@ -68,8 +79,8 @@ pub struct DecidedRow {
 /// The rows, and the wallets as they stand after them.
 #[derive(Debug)]
 pub struct Decision {
-    /// In the order of the entries.
-    pub rows: Vec<DecidedRow>,
+    /// In the order of the entries; none for an entry that was left out.
+    pub rows: Vec<Option<DecidedRow>>,
     /// Every wallet that got a row.
     pub wallets: Vec<WalletState>,
 }
@@ -97,20 +108,15 @@ impl WalletState {
 pub fn decide(
     mut known: Known,
     entries: &[Entry],
+    shortage: Shortage,
     actor: &Actor,
     now: DateTime<Utc>,
 ) -> Result<Decision, Error<Refusal>> {
-    if let Some(&(index, seq)) = known.booked.iter().min() {
-        let entry = entries.get(index).ok_or_else(|| Fault::new("a booked entry is outside its batch"))?;
-        return Err(Error::Refused(Refusal::AlreadyBooked {
-            index,
-            kind: entry.kind.clone(),
-            reference: entry.reference.clone(),
-            seq,
-        }));
-    }
+    let booked: HashMap<usize, i64> = known.booked.into_iter().collect();
     let mut seen = HashSet::new();
     let mut rows = Vec::with_capacity(entries.len());
+    let mut short_wallets = HashSet::new();
+    let mut written_wallets = HashSet::new();
     for (index, entry) in entries.iter().enumerate() {
         let key = (entry.tenant_id.clone(), entry.currency.clone());
         let wallet = known.wallets.get_mut(&key).ok_or_else(|| Fault::new("an entry's wallet was not loaded"))?;
@@ -121,13 +127,37 @@ pub fn decide(
                 reference: entry.reference.clone(),
             }));
         }
+        if let Some(&seq) = booked.get(&index) {
+            return Err(Error::Refused(Refusal::AlreadyBooked {
+                index,
+                kind: entry.kind.clone(),
+                reference: entry.reference.clone(),
+                seq,
+            }));
+        }
         check_form(index, entry).map_err(Error::Refused)?;
         give_back(index, entry, wallet.wallet_id, &mut known.originals).map_err(Error::Refused)?;
-        let balance_after = take(index, entry, wallet)?;
-        rows.push(append(entry, wallet, actor, now, balance_after));
+        if short_wallets.contains(&wallet.wallet_id) {
+            rows.push(None);
+            continue;
+        }
+        match take(index, entry, wallet) {
+            Ok(balance_after) => {
+                written_wallets.insert(wallet.wallet_id);
+                rows.push(Some(append(entry, wallet, actor, now, balance_after)));
+            }
+            Err(Error::Refused(Refusal::InsufficientFunds { .. })) if shortage != Shortage::Refuse => {
+                if shortage == Shortage::LeaveOutRest {
+                    short_wallets.insert(wallet.wallet_id);
+                }
+                rows.push(None);
+            }
+            Err(error) => return Err(error),
+        }
     }
     drop(seen);
-    let mut wallets: Vec<WalletState> = known.wallets.into_values().collect();
+    let mut wallets: Vec<WalletState> =
+        known.wallets.into_values().filter(|wallet| written_wallets.contains(&wallet.wallet_id)).collect();
     wallets.sort_by_key(|wallet| wallet.wallet_id);
     Ok(Decision { rows, wallets })
 }
@@ -192,8 +222,10 @@ fn take(index: usize, entry: &Entry, wallet: &mut WalletState) -> Result<MinorUn
     let in_pocket = wallet.pockets.get(&entry.pocket).copied().unwrap_or_default();
     if entry.amount.is_negative() && entry.floor == Floor::Zero {
         let may_take = in_pocket.min(available).max(MinorUnits::ZERO);
-        let needed = entry.amount.checked_neg().ok_or_else(overflow)?;
-        if needed > may_take {
+        let left = may_take.checked_add(entry.amount).ok_or_else(overflow)?;
+        if left.is_negative() {
+            // The opposite of the smallest amount can't be said; nobody ever had the one beside it either.
+            let needed = entry.amount.checked_neg().unwrap_or(MinorUnits::new(i64::MAX));
             return Err(Error::Refused(Refusal::InsufficientFunds {
                 index,
                 tenant_id: entry.tenant_id.clone(),

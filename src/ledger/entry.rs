@@ -109,7 +109,7 @@ impl Metadata {
         if text.len() > Self::BYTES_MAX {
             return Err(MetadataError::TooLong(text.len()));
         }
-        if text.contains("\\u0000") {
+        if object.iter().any(|(name, value)| name.contains('\0') || has_nul(value)) {
             return Err(MetadataError::Nul);
         }
         Ok(Self(text))
@@ -131,5 +131,14 @@ impl Metadata {
     #[must_use]
     pub fn to_value(&self) -> Value {
         serde_json::from_str(&self.0).unwrap_or(Value::Null)
+    }
+}
+
+fn has_nul(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(has_nul),
+        Value::Object(object) => object.iter().any(|(name, value)| name.contains('\0') || has_nul(value)),
     }
 }

@@ -21,9 +21,10 @@ mod statement;
 mod store;
 pub mod verify;
 
+pub use balance::Shortage;
 pub use currencies::{Currencies, CurrencyRefusal, add_currency};
 pub use entry::{Entry, Floor, Metadata, MetadataError, PostedRow};
 pub use error::Refusal;
 pub use kind::{CustomKind, Direction, Kind};
-pub use post::{find, open_wallet, post};
+pub use post::{find, open_wallet, post, post_or_leave_out};
 pub use statement::{Balance, StatementPage, StatementQuery, balance, statement};

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use super::balance::{Known, decide};
+use super::balance::{Known, Shortage, decide};
 use super::{Entry, Kind, PostedRow, Refusal, store};
 use crate::fault::{Error, Fault};
 use crate::ids::{Actor, Reference, TenantId};
@@ -25,6 +25,22 @@ pub async fn post(
     actor: &Actor,
     now: DateTime<Utc>,
 ) -> Result<Vec<PostedRow>, Error<Refusal>> {
+    let rows = post_or_leave_out(conn, entries, Shortage::Refuse, actor, now).await?;
+    Ok(rows.into_iter().flatten().collect())
+}
+
+/// Books the entries like [`post`], but a debit larger than what may be taken is treated as `shortage` says:
+/// the answer holds none in its place.
+///
+/// # Errors
+/// See [`post`].
+pub async fn post_or_leave_out(
+    conn: &mut PgConnection,
+    entries: &[Entry],
+    shortage: Shortage,
+    actor: &Actor,
+    now: DateTime<Utc>,
+) -> Result<Vec<Option<PostedRow>>, Error<Refusal>> {
     if entries.is_empty() {
         return Ok(Vec::new());
     }
@@ -39,9 +55,11 @@ pub async fn post(
     }
     let originals = store::read_originals(conn, &wallet_ids, entries).await?;
     let known = Known { wallets, originals, booked: reading.booked };
-    let decision = decide(known, entries, actor, now)?;
-    store::write(conn, &decision).await?;
-    Ok(decision.rows.into_iter().map(|decided| decided.row).collect())
+    let decision = decide(known, entries, shortage, actor, now)?;
+    if !decision.wallets.is_empty() {
+        store::write(conn, &decision).await?;
+    }
+    Ok(decision.rows.into_iter().map(|decided| decided.map(|decided| decided.row)).collect())
 }
 
 /// Opens a wallet, or finds it open.

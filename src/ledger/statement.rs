@@ -119,31 +119,34 @@ pub async fn statement(
     query: &StatementQuery,
 ) -> Result<StatementPage, Fault> {
     let asked = query.limit.saturating_add(1);
-    // The balance after a row is summed from the checkpoint before it, once per row of the page: a page
-    // filtered by kind may span a million rows, and this reads a few dozen for each.
+    // The balance after a row is summed from the checkpoint before it or from the row before it on the page,
+    // whichever is nearer. So a page filtered by kind that spans a million rows reads a few dozen for each,
+    // and a page of a wallet that lost its checkpoints reads no row twice.
     let rows = sqlx::query!(
         r#"-- ledger::statement
            SELECT page.*, page.metadata::text AS "metadata_text!",
-                  (coalesce(c.total, 0) + tail.total)::bigint AS "balance_after!"
-             FROM (SELECT x.wallet_id, x.seq, x.kind, x.amount, x.pocket, x.reference, x.original_seq, x.reason,
+                  c.total AS "checkpoint_total?", part.total AS "part_total!"
+             FROM (SELECT found.*, lag(seq) OVER (ORDER BY seq) AS previous_seq
+                     FROM (SELECT x.wallet_id, x.seq, x.kind, x.amount, x.pocket, x.reference, x.original_seq, x.reason,
                           x.actor, x.metadata, x.recorded_at
                      FROM wallets w
                      JOIN wallet_transactions x ON x.wallet_id = w.wallet_id
                     WHERE w.tenant_id = $1 AND w.currency = $2 AND x.seq > $3
                       AND ($4::text IS NULL OR x.kind = $4)
                     ORDER BY x.seq
-                    LIMIT $5) page
+                    LIMIT $5) found) page
              LEFT JOIN LATERAL (
-                  SELECT seq, (SELECT coalesce(sum(value::bigint), 0) FROM jsonb_each_text(pocket_sums)) AS total
+                  SELECT seq, (SELECT coalesce(sum(value::bigint), 0) FROM jsonb_each_text(pocket_sums))::bigint AS total
                     FROM wallet_checkpoints
-                   WHERE wallet_id = page.wallet_id AND seq <= page.seq
+                   WHERE wallet_id = page.wallet_id AND seq > coalesce(page.previous_seq, 0) AND seq <= page.seq
                    ORDER BY seq DESC LIMIT 1
              ) c ON true
              CROSS JOIN LATERAL (
-                  SELECT coalesce(sum(amount), 0) AS total
+                  SELECT coalesce(sum(amount), 0)::bigint AS total
                     FROM wallet_transactions
-                   WHERE wallet_id = page.wallet_id AND seq > coalesce(c.seq, 0) AND seq <= page.seq
-             ) tail
+                   WHERE wallet_id = page.wallet_id AND seq > coalesce(c.seq, page.previous_seq, 0)
+                     AND seq <= page.seq
+             ) part
             ORDER BY page.seq"#,
         tenant_id.as_str(),
         currency.as_str(),
@@ -153,9 +156,12 @@ pub async fn statement(
     )
     .fetch_all(conn)
     .await?;
+    let mut balance = MinorUnits::ZERO;
     let mut rows = rows
         .into_iter()
         .map(|row| {
+            let from = row.checkpoint_total.map_or(balance, MinorUnits::new);
+            balance = MinorUnits::sum([from, MinorUnits::new(row.part_total)])?;
             Ok(PostedRow {
                 wallet_id: row.wallet_id,
                 seq: row.seq,
@@ -170,7 +176,7 @@ pub async fn statement(
                 actor: row.actor,
                 metadata: Metadata::from_column(row.metadata_text),
                 recorded_at: row.recorded_at,
-                balance_after: MinorUnits::new(row.balance_after),
+                balance_after: balance,
             })
         })
         .collect::<Result<Vec<_>, Fault>>()?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use super::balance::{Decision, Original, WalletState};
+use super::balance::{DecidedRow, Decision, Original, WalletState};
 use super::chain::Hash;
 use super::{Entry, Kind};
 use crate::fault::Fault;
@@ -251,7 +251,7 @@ pub async fn read_originals(
 /// Writes the rows, moves the heads and leaves checkpoints where they are due, in one statement.
 #[expect(clippy::as_conversions, reason = "the query macro takes the type of an array with NULLs this way")]
 pub async fn write(conn: &mut PgConnection, decision: &Decision) -> Result<(), Fault> {
-    let rows = &decision.rows;
+    let rows: Vec<&DecidedRow> = decision.rows.iter().flatten().collect();
     let wallet_ids: Vec<i64> = rows.iter().map(|decided| decided.row.wallet_id).collect();
     let seqs: Vec<i64> = rows.iter().map(|decided| decided.row.seq).collect();
     let tenants: Vec<String> = rows.iter().map(|decided| decided.row.tenant_id.to_string()).collect();

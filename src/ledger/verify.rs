@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use chrono::{DateTime, Utc};
 use futures::TryStreamExt as _;
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -58,6 +59,8 @@ pub struct Head {
     pub hash: String,
 }
 
+const CHECKPOINT_OF_NOTHING: &str = "there is a checkpoint at a row that doesn't exist";
+
 /// How many findings are kept; all are counted.
 const FINDINGS_MAX: usize = 100;
 
@@ -81,17 +84,32 @@ struct WalletHead {
     currency: String,
     seq: i64,
     hash: Hash,
+    /// None without rows, and for a time that the ledger never writes.
+    recorded_at: Option<DateTime<Utc>>,
+}
+
+/// A stored checkpoint.
+struct Checkpoint {
+    seq: i64,
+    sums: serde_json::Value,
+    /// None for a time that the ledger never writes.
+    recorded_at: Option<DateTime<Utc>>,
 }
 
 /// The pass over one wallet.
 struct Walk {
     wallet_id: i64,
+    /// What its first row says.
+    tenant_id: String,
+    currency: String,
     seq: i64,
     hash: Hash,
+    recorded_at: Option<DateTime<Utc>>,
     /// After the first wrong row of a wallet every later hash is wrong too, which says nothing more.
     broken: bool,
-    sums: BTreeMap<String, i64>,
-    checkpoints: Vec<(i64, serde_json::Value)>,
+    /// Wider than the rows, so that no edit of an amount can stop the pass.
+    sums: BTreeMap<String, i128>,
+    checkpoints: Vec<Checkpoint>,
     /// Rows whose hash an anchor knows.
     anchored: Vec<(i64, String)>,
 }
@@ -123,20 +141,24 @@ pub async fn verify(conn: &mut PgConnection, anchor: &[Head], mut progress: impl
         let mut rows = sqlx::query!(
             r#"-- verify::rows
                SELECT wallet_id, seq, tenant_id, currency, kind, amount, pocket, reference, original_seq, reason,
-                      actor, metadata::text AS "metadata!", recorded_at, hash
+                      actor, metadata::text AS "metadata!", hash,
+                      CASE WHEN recorded_at BETWEEN '0001-01-01' AND '9999-12-31' THEN recorded_at END AS "recorded_at?"
                  FROM wallet_transactions ORDER BY wallet_id, seq"#
         )
         .fetch(&mut *conn);
         while let Some(row) = rows.try_next().await? {
             if walk.as_ref().is_none_or(|walk| walk.wallet_id != row.wallet_id) {
                 if let Some(done) = walk.take() {
-                    finish_wallet(&done, &heads, &mut report)?;
+                    finish_wallet(&done, &heads, &mut report);
                 }
                 seen.insert(row.wallet_id);
                 walk = Some(Walk {
                     wallet_id: row.wallet_id,
+                    tenant_id: row.tenant_id.clone(),
+                    currency: row.currency.clone(),
                     seq: 0,
                     hash: GENESIS,
+                    recorded_at: None,
                     broken: false,
                     sums: BTreeMap::new(),
                     checkpoints: checkpoints.remove(&row.wallet_id).unwrap_or_default(),
@@ -157,7 +179,8 @@ pub async fn verify(conn: &mut PgConnection, anchor: &[Head], mut progress: impl
                 reason: row.reason.as_deref(),
                 actor: &row.actor,
                 metadata: &row.metadata,
-                recorded_at: row.recorded_at,
+                // A time that the ledger never writes fits no hash.
+                recorded_at: row.recorded_at.unwrap_or(DateTime::<Utc>::MIN_UTC),
             };
             step(walk, &link, &row.hash, &heads, &mut report)?;
             report.rows = report.rows.saturating_add(1);
@@ -167,7 +190,7 @@ pub async fn verify(conn: &mut PgConnection, anchor: &[Head], mut progress: impl
         }
     }
     if let Some(done) = walk.take() {
-        finish_wallet(&done, &heads, &mut report)?;
+        finish_wallet(&done, &heads, &mut report);
     }
     for (wallet_id, head) in &heads {
         if !seen.contains(wallet_id) {
@@ -180,7 +203,17 @@ pub async fn verify(conn: &mut PgConnection, anchor: &[Head], mut progress: impl
             }
         }
     }
+    for (wallet_id, left) in &checkpoints {
+        for checkpoint in left {
+            let wallet = heads.get(wallet_id).map_or_else(
+                || format!("wallet {wallet_id}"),
+                |head| place_of(*wallet_id, &head.tenant_id, &head.currency),
+            );
+            report.add(format!("{wallet}, row {}", checkpoint.seq), CHECKPOINT_OF_NOTHING);
+        }
+    }
     verify_payments(conn, &mut report).await?;
+    verify_provider_rows(conn, &mut report).await?;
     progress(report.rows);
     Ok(report)
 }
@@ -218,21 +251,33 @@ fn step(
         walk.broken = true;
     }
     walk.seq = link.seq;
+    walk.recorded_at = Some(link.recorded_at);
     // Going on from the stored hash finds a second change behind the first.
     walk.hash = stored;
     if hash == stored {
         walk.broken = false;
     }
     let sum = walk.sums.entry(link.pocket.to_owned()).or_default();
-    *sum = sum.checked_add(link.amount).ok_or_else(|| Fault::new("a pocket's rows sum up to more than an i64"))?;
-    while let Some((_, sums)) = walk.checkpoints.pop_if(|(seq, _)| *seq == link.seq) {
+    *sum = sum.saturating_add(i128::from(link.amount));
+    while let Some(checkpoint) = walk.checkpoints.pop_if(|checkpoint| checkpoint.seq <= link.seq) {
+        if checkpoint.seq < link.seq {
+            let wallet = place_of(link.wallet_id, link.tenant_id, link.currency);
+            report.add(format!("{wallet}, row {}", checkpoint.seq), CHECKPOINT_OF_NOTHING);
+            continue;
+        }
         report.checkpoints = report.checkpoints.saturating_add(1);
-        let stored: BTreeMap<String, i64> =
-            sums_from_column(&sums)?.into_iter().map(|(pocket, sum)| (pocket.to_string(), sum.get())).collect();
-        let summed: BTreeMap<String, i64> =
+        let summed: BTreeMap<String, i128> =
             walk.sums.iter().filter(|(_, sum)| **sum != 0).map(|(pocket, sum)| (pocket.clone(), *sum)).collect();
+        let Ok(stored) = sums_from_column(&checkpoint.sums) else {
+            report.add(place(), format!("the checkpoint says {}, which are no sums", checkpoint.sums));
+            continue;
+        };
+        let stored: BTreeMap<String, i128> =
+            stored.into_iter().map(|(pocket, sum)| (pocket.to_string(), i128::from(sum.get()))).collect();
         if stored != summed {
             report.add(place(), format!("the checkpoint says {stored:?}, the rows sum up to {summed:?}"));
+        } else if checkpoint.recorded_at != Some(link.recorded_at) {
+            report.add(place(), "the checkpoint has another time than its row");
         }
     }
     walk.anchored.retain(|(seq, anchored)| {
@@ -248,8 +293,12 @@ fn step(
 }
 
 /// The end of a wallet: its head, and what points behind it.
-fn finish_wallet(walk: &Walk, heads: &HashMap<i64, WalletHead>, report: &mut Report) -> Result<(), Fault> {
-    let head = heads.get(&walk.wallet_id).ok_or_else(|| Fault::new("a row's wallet is missing"))?;
+fn finish_wallet(walk: &Walk, heads: &HashMap<i64, WalletHead>, report: &mut Report) {
+    let Some(head) = heads.get(&walk.wallet_id) else {
+        let wallet = place_of(walk.wallet_id, &walk.tenant_id, &walk.currency);
+        report.add(wallet, "the wallet is gone, and its rows are there");
+        return;
+    };
     let wallet = place_of(walk.wallet_id, &head.tenant_id, &head.currency);
     let next = walk.seq.saturating_add(1);
     if head.seq > walk.seq {
@@ -261,14 +310,15 @@ fn finish_wallet(walk: &Walk, heads: &HashMap<i64, WalletHead>, report: &mut Rep
         );
     } else if head.hash != walk.hash {
         report.add(format!("{wallet}, row {}", walk.seq), "the last row isn't the one that the wallet's head knows");
+    } else if head.recorded_at != walk.recorded_at {
+        report.add(format!("{wallet}, row {}", walk.seq), "the wallet's head has another time than the last row");
     }
-    for (seq, _) in &walk.checkpoints {
-        report.add(format!("{wallet}, row {seq}"), "there is a checkpoint at a row that doesn't exist");
+    for checkpoint in &walk.checkpoints {
+        report.add(format!("{wallet}, row {}", checkpoint.seq), CHECKPOINT_OF_NOTHING);
     }
     for (seq, _) in walk.anchored.iter().filter(|(seq, _)| *seq > 0) {
         report.add(format!("{wallet}, row {seq}"), format!("row {seq} is missing: the anchor knows it"));
     }
-    Ok(())
 }
 
 fn place_of(wallet_id: i64, tenant_id: &str, currency: &str) -> String {
@@ -285,8 +335,11 @@ fn to_hex(hash: &Hash) -> String {
 
 async fn read_heads(conn: &mut PgConnection) -> Result<HashMap<i64, WalletHead>, Fault> {
     sqlx::query!(
-        "-- verify::heads
-         SELECT wallet_id, tenant_id, currency, head_seq, head_hash FROM wallets"
+        r#"-- verify::heads
+           SELECT wallet_id, tenant_id, currency, head_seq, head_hash,
+                  CASE WHEN head_recorded_at BETWEEN '0001-01-01' AND '9999-12-31' THEN head_recorded_at END
+                  AS "head_recorded_at?"
+             FROM wallets"#
     )
     .fetch_all(conn)
     .await?
@@ -297,6 +350,7 @@ async fn read_heads(conn: &mut PgConnection) -> Result<HashMap<i64, WalletHead>,
             currency: row.currency,
             seq: row.head_seq,
             hash: hash_from_column(&row.head_hash)?,
+            recorded_at: row.head_recorded_at,
         };
         Ok((row.wallet_id, head))
     })
@@ -304,15 +358,18 @@ async fn read_heads(conn: &mut PgConnection) -> Result<HashMap<i64, WalletHead>,
 }
 
 /// Per wallet, the last one first, so that they are taken from the end as the rows come.
-async fn read_checkpoints(conn: &mut PgConnection) -> Result<HashMap<i64, Vec<(i64, serde_json::Value)>>, Fault> {
-    let mut checkpoints: HashMap<i64, Vec<(i64, serde_json::Value)>> = HashMap::new();
+async fn read_checkpoints(conn: &mut PgConnection) -> Result<HashMap<i64, Vec<Checkpoint>>, Fault> {
+    let mut checkpoints: HashMap<i64, Vec<Checkpoint>> = HashMap::new();
     let mut rows = sqlx::query!(
-        "-- verify::checkpoints
-         SELECT wallet_id, seq, pocket_sums FROM wallet_checkpoints ORDER BY wallet_id, seq DESC"
+        r#"-- verify::checkpoints
+           SELECT wallet_id, seq, pocket_sums,
+                  CASE WHEN recorded_at BETWEEN '0001-01-01' AND '9999-12-31' THEN recorded_at END AS "recorded_at?"
+             FROM wallet_checkpoints ORDER BY wallet_id, seq DESC"#
     )
     .fetch(conn);
     while let Some(row) = rows.try_next().await? {
-        checkpoints.entry(row.wallet_id).or_default().push((row.seq, row.pocket_sums));
+        let checkpoint = Checkpoint { seq: row.seq, sums: row.pocket_sums, recorded_at: row.recorded_at };
+        checkpoints.entry(row.wallet_id).or_default().push(checkpoint);
     }
     Ok(checkpoints)
 }
@@ -337,8 +394,8 @@ pub async fn heads(conn: &mut PgConnection) -> Result<Vec<Head>, Fault> {
     Ok(heads)
 }
 
-/// A live payment that is performed has its top-up of the same amount, a refunded one its reversal, and the
-/// others have neither: a write-once state that was rewritten shows here.
+/// A live payment that is performed has its top-up of the same amount, and a refunded one its reversal, which
+/// no other has: a write-once state that was rewritten shows here.
 async fn verify_payments(conn: &mut PgConnection, report: &mut Report) -> Result<(), Fault> {
     let mut rows = sqlx::query!(
         r#"-- verify::payments
@@ -377,6 +434,31 @@ async fn verify_payments(conn: &mut PgConnection, report: &mut Report) -> Result
             (false, Some(_)) => report.add(place(), "it has a top_up_reversal row, and isn't refunded"),
             _ => {}
         }
+    }
+    Ok(())
+}
+
+/// The other way round: a row that a provider booked has its live payment, in the state that the row stands
+/// for. A provider's name is an actor without a colon; every other actor has one.
+async fn verify_provider_rows(conn: &mut PgConnection, report: &mut Report) -> Result<(), Fault> {
+    let mut rows = sqlx::query!(
+        "-- verify::provider_rows
+         SELECT x.wallet_id, x.seq, x.tenant_id, x.currency, x.kind
+           FROM wallet_transactions x
+          WHERE x.kind IN ('top_up', 'top_up_reversal') AND position(':' IN x.actor) = 0
+            AND NOT EXISTS (
+                SELECT FROM payments p
+                 WHERE p.provider = x.actor AND p.mode = 'live'
+                   AND p.external_id = substr(x.reference, length(x.actor) + 2)
+                   AND x.reference = p.provider || ':' || p.external_id
+                   AND p.tenant_id = x.tenant_id AND p.currency = x.currency
+                   AND p.performed_at IS NOT NULL AND (x.kind = 'top_up' OR p.cancelled_at IS NOT NULL))
+          ORDER BY x.wallet_id, x.seq"
+    )
+    .fetch(conn);
+    while let Some(row) = rows.try_next().await? {
+        let wallet = place_of(row.wallet_id, &row.tenant_id, &row.currency);
+        report.add(format!("{wallet}, row {}", row.seq), format!("no payment stands behind this {}", row.kind));
     }
     Ok(())
 }

@@ -9,9 +9,10 @@ use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::{Error, Fault};
 use crate::funding;
-use crate::ids::{Actor, Pocket, Reference, TenantId};
+use crate::ids::{Actor, OrderId, Pocket, Reference, TenantId};
 use crate::ledger::{self, Entry, Floor, Kind, Metadata};
 use crate::money::{CurrencyCode, MinorUnits};
+use crate::outbox::{Event, EventKind};
 
 type Result<T> = std::result::Result<T, Error<Refusal>>;
 
@@ -366,6 +367,21 @@ fn entry(payment: &Payment, key: &PaymentKey, kind: Kind, amount: MinorUnits) ->
     })
 }
 
+fn event(payment: &Payment, key: &PaymentKey, kind: EventKind) -> Event {
+    Event {
+        tenant_id: payment.tenant_id.clone(),
+        kind,
+        about: serde_json::json!({
+            "payment_id": payment.payment_id.to_string(),
+            "provider": key.provider,
+            "external_id": key.external_id.as_str(),
+            "order_id": payment.order_id.as_ref().map(OrderId::as_str),
+            "amount_minor_units": payment.amount.get(),
+            "currency": payment.currency.as_str(),
+        }),
+    }
+}
+
 async fn top_up(
     conn: &mut PgConnection,
     payment: &Payment,
@@ -374,7 +390,8 @@ async fn top_up(
     now: DateTime<Utc>,
 ) -> Result<()> {
     let entry = entry(payment, key, Kind::TopUp, payment.amount)?;
-    match funding::post(conn, std::slice::from_ref(&entry), &terms.actor, now).await {
+    let events = vec![event(payment, key, EventKind::PaymentPerformed)];
+    match funding::post(conn, std::slice::from_ref(&entry), events, &terms.actor, now).await {
         Ok(_) => Ok(()),
         // The row is there without the payment's state: somebody booked it by another path, an import for
         // example. It is the same event, so it isn't booked again.
@@ -405,7 +422,8 @@ async fn take_back(
     let mut entry = entry(payment, key, Kind::TopUpReversal, back)?;
     entry.original_seq = Some(seq);
     entry.reason = crate::ids::Reason::parse(format!("cancelled by the provider, reason {reason}")).ok();
-    match funding::post(conn, std::slice::from_ref(&entry), &terms.actor, now).await {
+    let events = vec![event(payment, key, EventKind::PaymentReversed)];
+    match funding::post(conn, std::slice::from_ref(&entry), events, &terms.actor, now).await {
         Ok(_) => Ok(()),
         Err(Error::Refused(ledger::Refusal::InsufficientFunds { available, needed, .. })) => {
             Err(Error::Refused(Refusal::MoneySpent { available, needed }))

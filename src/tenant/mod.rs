@@ -4,4 +4,4 @@
 mod service;
 mod store;
 
-pub use service::{Locale, Tenant, TenantRefusal, TimeZone, check_name, create, find};
+pub use service::{Change, Locale, Tenant, TenantRefusal, TimeZone, change, check_name, create, find};

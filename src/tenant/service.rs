@@ -68,6 +68,12 @@ impl TimeZone {
     pub fn as_str(self) -> &'static str {
         self.0.name()
     }
+
+    /// The zone itself.
+    #[must_use]
+    pub const fn zone(self) -> chrono_tz::Tz {
+        self.0
+    }
 }
 
 /// A tenant.
@@ -144,5 +150,25 @@ pub async fn create(conn: &mut PgConnection, tenant: &Tenant) -> Result<(Tenant,
 /// # Errors
 /// A fault.
 pub async fn find(conn: &mut PgConnection, tenant_id: &TenantId) -> Result<Option<Tenant>, Fault> {
+    store::find(conn, tenant_id).await
+}
+
+/// What changes about a tenant; none stays as it is.
+#[derive(Debug, Clone, Default)]
+pub struct Change {
+    /// For people to read; checked by [`check_name`].
+    pub name: Option<String>,
+    /// The zone.
+    pub time_zone: Option<TimeZone>,
+    /// The language.
+    pub locale: Option<Locale>,
+}
+
+/// Changes a tenant; `None` when there is none.
+///
+/// # Errors
+/// A fault.
+pub async fn change(conn: &mut PgConnection, tenant_id: &TenantId, change: &Change) -> Result<Option<Tenant>, Fault> {
+    store::update(conn, tenant_id, change).await?;
     store::find(conn, tenant_id).await
 }

@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 
-use super::{Locale, Tenant, TimeZone};
+use super::{Change, Locale, Tenant, TimeZone};
 use crate::fault::Fault;
 use crate::ids::TenantId;
 
@@ -45,4 +45,20 @@ pub async fn find(conn: &mut PgConnection, tenant_id: &TenantId) -> Result<Optio
         })
     })
     .transpose()
+}
+
+pub async fn update(conn: &mut PgConnection, tenant_id: &TenantId, change: &Change) -> Result<(), Fault> {
+    sqlx::query!(
+        "-- tenant::update
+         UPDATE tenants
+            SET name = coalesce($2, name), time_zone = coalesce($3, time_zone), locale = coalesce($4, locale)
+          WHERE tenant_id = $1",
+        tenant_id.as_str(),
+        change.name,
+        change.time_zone.map(TimeZone::as_str),
+        change.locale.map(Locale::as_str),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }

@@ -31,17 +31,23 @@ pub enum Scope {
     PaymentsWrite,
     /// Add currencies.
     CurrenciesWrite,
+    /// Make plans and subscriptions, and start fee runs.
+    FeesWrite,
+    /// Register webhook endpoints and replay deliveries.
+    WebhooksWrite,
 }
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::TenantsRead,
         Self::TenantsWrite,
         Self::LedgerRead,
         Self::LedgerPost,
         Self::PaymentsWrite,
         Self::CurrenciesWrite,
+        Self::FeesWrite,
+        Self::WebhooksWrite,
     ];
 
     /// The name.
@@ -54,6 +60,8 @@ impl Scope {
             Self::LedgerPost => "ledger:post",
             Self::PaymentsWrite => "payments:write",
             Self::CurrenciesWrite => "currencies:write",
+            Self::FeesWrite => "fees:write",
+            Self::WebhooksWrite => "webhooks:write",
         }
     }
 
@@ -65,7 +73,7 @@ impl Scope {
         Self::ALL.into_iter().find(|scope| scope.as_str() == text).ok_or(InvalidName {
             what: "scope",
             rule: "must be one of tenants:read, tenants:write, ledger:read, ledger:post, payments:write, \
-                   currencies:write",
+                   currencies:write, fees:write, webhooks:write",
         })
     }
 }

@@ -60,13 +60,14 @@ pub async fn get(
     Query(query): Query<BalanceQuery>,
 ) -> Result<axum::Json<BalanceBody>, Problem> {
     let currency = super::currency(&caller.app, "currency", query.currency.as_deref().unwrap_or("UZS")).await?;
+    let at = query.at.map(|at| super::moment("at", at)).transpose()?;
     let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
-    let balance = ledger::balance(&mut conn, &tenant_id, &currency.code, query.at).await?;
+    let balance = ledger::balance(&mut conn, &tenant_id, &currency.code, at).await?;
     if balance.is_none() && tenant::find(&mut conn, &tenant_id).await?.is_none() {
         return Err(Problem::unknown_tenant(&tenant_id));
     }
     let text = |amount: MinorUnits| amount.to_text(currency.exponent);
-    let at = query.at.unwrap_or_else(|| caller.app.clock.now());
+    let at = at.unwrap_or_else(|| caller.app.clock.now());
     // A wallet that isn't opened yet holds nothing.
     let (held, available, seq, pockets, balance) = balance.map_or_else(
         || (MinorUnits::ZERO, MinorUnits::ZERO, 0, BTreeMap::new(), MinorUnits::ZERO),

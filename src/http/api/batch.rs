@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::fault::{Error, Fault, Widen as _};
 use crate::funding;
 use crate::http::error::Problem;
-use crate::http::extract::{Caller, IdempotencyKey, Json, LedgerPost};
+use crate::http::extract::{Caller, IdempotencyKey, Json, LedgerPost, NoParameters, Query};
 use crate::idempotency::{self, Answer, Claim, Claimed, KeyReused};
 use crate::ids::{Actor, Pocket, Reason, Reference, TenantId};
 use crate::ledger::{self, Entry, Floor, Kind, Metadata};
@@ -109,6 +109,7 @@ impl From<Refusal> for Problem {
          body = ProblemDocument, content_type = "application/problem+json")))]
 pub async fn post(
     caller: Caller<LedgerPost>,
+    _: Query<NoParameters>,
     IdempotencyKey(key): IdempotencyKey,
     json: Json<BatchBody>,
 ) -> Result<Response, Problem> {
@@ -136,7 +137,7 @@ async fn book(
                     Claimed::Answered(answer) => return Ok(answer),
                     Claimed::Fresh => {}
                 }
-                let rows = funding::post(conn, entries, actor, now).await.widen()?;
+                let rows = funding::post(conn, entries, Vec::new(), actor, now).await.widen()?;
                 let transactions =
                     rows.iter().zip(currencies).map(|(row, currency)| Transaction::new(row, currency)).collect();
                 let body = serde_json::to_string(&BatchResult { transactions })

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::ProblemDocument;
 use crate::http::error::Problem;
-use crate::http::extract::{Caller, CurrenciesWrite, Json, LedgerRead};
+use crate::http::extract::{Caller, CurrenciesWrite, Json, LedgerRead, NoParameters, Query};
 use crate::ledger::add_currency;
 use crate::money::{Currency, CurrencyCode, Exponent};
 
@@ -43,6 +43,7 @@ impl From<&Currency> for CurrencyBody {
          content_type = "application/problem+json")))]
 pub async fn create(
     caller: Caller<CurrenciesWrite>,
+    _: Query<NoParameters>,
     json: Json<CurrencyBody>,
 ) -> Result<(StatusCode, axum::Json<CurrencyBody>), Problem> {
     let currency = Currency {
@@ -58,7 +59,7 @@ pub async fn create(
 
 /// Lists the units of account.
 #[utoipa::path(get, path = "/v1/currencies", tag = "currencies", responses((status = 200, body = CurrencyList)))]
-pub async fn list(caller: Caller<LedgerRead>) -> Result<axum::Json<CurrencyList>, Problem> {
+pub async fn list(caller: Caller<LedgerRead>, _: Query<NoParameters>) -> Result<axum::Json<CurrencyList>, Problem> {
     let currencies = caller.app.currencies.list().await?;
     Ok(axum::Json(CurrencyList { items: currencies.iter().map(CurrencyBody::from).collect() }))
 }

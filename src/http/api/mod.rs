@@ -3,12 +3,16 @@
 pub mod balance;
 pub mod batch;
 pub mod currencies;
+pub mod fee_runs;
 pub mod orders;
 pub mod payment_links;
+pub mod plans;
+pub mod subscriptions;
 pub mod tenants;
 pub mod transactions;
+pub mod webhooks;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike as _, Utc};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -106,6 +110,15 @@ fn field<T>(name: &str, parsed: Result<T, InvalidName>) -> Result<T, Problem> {
 async fn currency(app: &App, name: &str, code: &str) -> Result<Currency, Problem> {
     let code = field(name, CurrencyCode::parse(code))?;
     app.currencies.find(&code).await?.ok_or_else(|| Problem::unknown_currency(code))
+}
+
+/// A moment of the years that RFC 3339 can write, all of which the database can hold.
+fn moment(name: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, Problem> {
+    if (0..=9999).contains(&at.year()) {
+        Ok(at)
+    } else {
+        Err(Problem::invalid_field(name, "must be a moment of the years 0000 to 9999"))
+    }
 }
 
 /// Money that must be a decimal string.

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::ProblemDocument;
 use crate::http::error::Problem;
-use crate::http::extract::{Caller, Json, Named, PaymentsWrite, TenantsRead};
+use crate::http::extract::{Caller, Json, Named, NoParameters, PaymentsWrite, Query, TenantsRead};
 use crate::ids::{OrderId, TenantId};
 use crate::money::Currency;
 use crate::payment::order::{self, Order, OrderStatus};
@@ -82,6 +82,7 @@ impl OrderBody {
          content_type = "application/problem+json")))]
 pub async fn create(
     caller: Caller<PaymentsWrite>,
+    _: Query<NoParameters>,
     json: Json<NewOrder>,
 ) -> Result<(StatusCode, axum::Json<OrderBody>), Problem> {
     let body = json.body;
@@ -100,7 +101,10 @@ pub async fn create(
         title: body.title,
         created_at: now,
         // What PostgreSQL can store, so that the same order again compares equal.
-        expires_at: body.expires_at.map(|at| at.trunc_subsecs(6)),
+        expires_at: body
+            .expires_at
+            .map(|at| super::moment("expires_at", at).map(|at| at.trunc_subsecs(6)))
+            .transpose()?,
         closed_at: None,
     };
     let (there, new) =
@@ -119,6 +123,7 @@ pub async fn create(
          content_type = "application/problem+json")))]
 pub async fn get(
     caller: Caller<TenantsRead>,
+    _: Query<NoParameters>,
     Named(order_id): Named<OrderId>,
 ) -> Result<axum::Json<OrderBody>, Problem> {
     let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
@@ -139,6 +144,7 @@ pub async fn get(
          content_type = "application/problem+json")))]
 pub async fn close(
     caller: Caller<PaymentsWrite>,
+    _: Query<NoParameters>,
     Named(order_id): Named<OrderId>,
 ) -> Result<axum::Json<OrderBody>, Problem> {
     let (order_id, clock, lifetime) = (&order_id, &caller.app.clock, caller.app.payme.terms().lifetime);

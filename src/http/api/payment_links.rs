@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::ProblemDocument;
 use crate::http::error::Problem;
-use crate::http::extract::{Caller, Json, PaymentsWrite};
+use crate::http::extract::{Caller, Json, NoParameters, PaymentsWrite, Query};
 use crate::ids::{OrderId, TenantId};
 use crate::money::CurrencyCode;
 use crate::payment::{AccountRef, order};
@@ -48,7 +48,11 @@ pub struct LinkBody {
          content_type = "application/problem+json"),
         (status = 422, description = "link_not_possible, provider_not_configured", body = ProblemDocument,
          content_type = "application/problem+json")))]
-pub async fn create(caller: Caller<PaymentsWrite>, json: Json<NewLink>) -> Result<axum::Json<LinkBody>, Problem> {
+pub async fn create(
+    caller: Caller<PaymentsWrite>,
+    _: Query<NoParameters>,
+    json: Json<NewLink>,
+) -> Result<axum::Json<LinkBody>, Problem> {
     let body = json.body;
     if body.provider != "payme" {
         return Err(Problem::invalid_field("provider", "must be payme"));

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ProblemDocument;
+use crate::fee::{self, UnpaidDue};
 use crate::http::error::Problem;
-use crate::http::extract::{Caller, Json, Named, TenantsRead, TenantsWrite};
+use crate::http::extract::{Caller, Json, Named, NoParameters, Query, TenantsRead, TenantsWrite};
 use crate::ids::TenantId;
 use crate::tenant::{self, Locale, Tenant, TimeZone, check_name};
 
@@ -43,22 +44,68 @@ pub struct TenantBody {
     pub locale: String,
     /// active, suspended or closed.
     pub status: String,
-    /// Whether a fee is unpaid. There are no fees yet, so it is false.
+    /// Whether a fee is unpaid.
     pub payment_overdue: bool,
     /// Since when.
     pub overdue_since: Option<DateTime<Utc>>,
+    /// The unpaid fees, the oldest first.
+    pub dues: Vec<DueBody>,
 }
 
-impl From<&Tenant> for TenantBody {
-    fn from(tenant: &Tenant) -> Self {
+/// An unpaid fee.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DueBody {
+    /// Of which subscription.
+    pub subscription_id: i64,
+    /// For which month.
+    #[schema(example = "2026-12")]
+    pub month: String,
+    /// How much.
+    #[schema(example = "150000.00")]
+    pub amount: String,
+    /// In which currency.
+    pub currency: String,
+    /// When it fell due.
+    pub due_at: DateTime<Utc>,
+    /// Since when it is overdue.
+    pub overdue_since: DateTime<Utc>,
+}
+
+/// What changes about a tenant; what is left out stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TenantChange {
+    /// For people to read.
+    pub name: Option<String>,
+    /// IANA name. Months that are decided stay decided.
+    pub time_zone: Option<String>,
+    /// uz, ru or en.
+    pub locale: Option<String>,
+}
+
+impl TenantBody {
+    fn new(tenant: &Tenant, unpaid: &[UnpaidDue]) -> Self {
+        let suspended = tenant.status == "active" && unpaid.iter().any(|due| due.suspended);
         Self {
             tenant_id: tenant.tenant_id.to_string(),
             name: tenant.name.clone(),
             time_zone: tenant.time_zone.as_str().to_owned(),
             locale: tenant.locale.as_str().to_owned(),
-            status: tenant.status.clone(),
-            payment_overdue: false,
-            overdue_since: None,
+            // Suspended for an unpaid fee: read from the dues, so paying it is all it takes.
+            status: if suspended { "suspended".to_owned() } else { tenant.status.clone() },
+            payment_overdue: !unpaid.is_empty(),
+            overdue_since: unpaid.iter().map(|due| due.overdue_at).min(),
+            dues: unpaid
+                .iter()
+                .map(|due| DueBody {
+                    subscription_id: due.fee.subscription_id,
+                    month: due.fee.month.to_string(),
+                    amount: due.fee.amount.to_text(due.fee.exponent),
+                    currency: due.fee.currency.to_string(),
+                    due_at: due.due_at,
+                    overdue_since: due.overdue_at,
+                })
+                .collect(),
         }
     }
 }
@@ -70,6 +117,7 @@ impl From<&Tenant> for TenantBody {
          content_type = "application/problem+json")))]
 pub async fn create(
     caller: Caller<TenantsWrite>,
+    _: Query<NoParameters>,
     json: Json<NewTenant>,
 ) -> Result<(StatusCode, axum::Json<TenantBody>), Problem> {
     let body = json.body;
@@ -92,7 +140,9 @@ pub async fn create(
     let (tenant, new) =
         caller.db().run("tenant_create", |conn| async move { tenant::create(conn, asked).await }.scope_boxed()).await?;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, axum::Json(TenantBody::from(&tenant))))
+    let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
+    let unpaid = fee::overdue_of(&mut conn, &tenant.tenant_id).await?;
+    Ok((status, axum::Json(TenantBody::new(&tenant, &unpaid))))
 }
 
 /// A tenant.
@@ -102,9 +152,47 @@ pub async fn create(
          content_type = "application/problem+json")))]
 pub async fn get(
     caller: Caller<TenantsRead>,
+    _: Query<NoParameters>,
     Named(tenant_id): Named<TenantId>,
 ) -> Result<axum::Json<TenantBody>, Problem> {
     let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
     let tenant = tenant::find(&mut conn, &tenant_id).await?.ok_or_else(|| Problem::unknown_tenant(&tenant_id))?;
-    Ok(axum::Json(TenantBody::from(&tenant)))
+    let unpaid = fee::overdue_of(&mut conn, &tenant_id).await?;
+    Ok(axum::Json(TenantBody::new(&tenant, &unpaid)))
+}
+
+/// Changes a tenant's name, time zone or locale.
+#[utoipa::path(patch, path = "/v1/tenants/{tenant_id}", tag = "tenants", params(("tenant_id" = String, Path)),
+    request_body = TenantChange,
+    responses((status = 200, body = TenantBody),
+        (status = 404, description = "tenant_not_found", body = ProblemDocument,
+         content_type = "application/problem+json")))]
+pub async fn change(
+    caller: Caller<TenantsWrite>,
+    _: Query<NoParameters>,
+    Named(tenant_id): Named<TenantId>,
+    json: Json<TenantChange>,
+) -> Result<axum::Json<TenantBody>, Problem> {
+    let body = json.body;
+    if let Some(name) = &body.name {
+        super::field("name", check_name(name))?;
+    }
+    let change = &tenant::Change {
+        name: body.name,
+        time_zone: body.time_zone.map(|zone| super::field("time_zone", TimeZone::parse(&zone))).transpose()?,
+        locale: body.locale.map(|locale| super::field("locale", Locale::parse(&locale))).transpose()?,
+    };
+    let asked = &tenant_id;
+    let (tenant, unpaid) = caller
+        .db()
+        .run("tenant_change", |conn| {
+            async move {
+                let Some(tenant) = tenant::change(conn, asked, change).await? else { return Ok(None) };
+                Ok::<_, crate::fault::Error<tenant::TenantRefusal>>(Some((tenant, fee::overdue_of(conn, asked).await?)))
+            }
+            .scope_boxed()
+        })
+        .await?
+        .ok_or_else(|| Problem::unknown_tenant(&tenant_id))?;
+    Ok(axum::Json(TenantBody::new(&tenant, &unpaid)))
 }

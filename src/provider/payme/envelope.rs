@@ -14,6 +14,8 @@ use super::PaymeError;
 pub struct Envelope {
     /// The caller's `id`, character for character; `null` when there is none that could be read.
     pub id: Box<RawValue>,
+    /// The method's name, when it could be read.
+    pub method: Option<String>,
     /// The call, or why it isn't one.
     pub call: Result<MethodCall, PaymeError>,
 }
@@ -30,27 +32,31 @@ pub struct MethodCall {
 /// Takes a body apart.
 #[must_use]
 pub fn open(body: &[u8]) -> Envelope {
-    let refuse = |id, error| Envelope { id, call: Err(error) };
-    let Ok(whole) = serde_json::from_slice::<&RawValue>(body) else { return refuse(null(), PaymeError::NotJson) };
+    let Ok(whole) = serde_json::from_slice::<&RawValue>(body) else { return unread(PaymeError::NotJson) };
     // A map keeps the last of two equal keys, and no unknown member disturbs it.
     let Ok(members) = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(whole.get()) else {
-        return refuse(null(), PaymeError::BadRequest("the body is not an object"));
+        return unread(PaymeError::BadRequest("the body is not an object"));
     };
+    let method = members.get("method").and_then(|method| serde_json::from_str::<String>(method.get()).ok());
+    let refuse = |id, method, what| Envelope { id, method, call: Err(PaymeError::BadRequest(what)) };
     let id = match members.get("id") {
         Some(id) if !id.get().starts_with(['{', '[']) => id.clone(),
-        Some(_) => return refuse(null(), PaymeError::BadRequest("id is not a scalar")),
+        Some(_) => return refuse(null(), method, "id is not a scalar"),
         None => null(),
     };
-    let Some(method) = members.get("method").and_then(|method| serde_json::from_str::<String>(method.get()).ok())
-    else {
-        return refuse(id, PaymeError::BadRequest("method is not a string"));
-    };
+    let Some(name) = method.clone() else { return refuse(id, None, "method is not a string") };
     match members.get("params") {
         Some(params) if params.get().starts_with('{') => {
-            Envelope { id, call: Ok(MethodCall { method, params: params.clone() }) }
+            Envelope { id, method, call: Ok(MethodCall { method: name, params: params.clone() }) }
         }
-        _ => refuse(id, PaymeError::BadRequest("params is not an object")),
+        _ => refuse(id, method, "params is not an object"),
     }
+}
+
+/// What is known of a body that can't be taken apart: nothing but why.
+#[must_use]
+pub fn unread(error: PaymeError) -> Envelope {
+    Envelope { id: null(), method: None, call: Err(error) }
 }
 
 /// An answer with a result.

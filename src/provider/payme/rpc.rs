@@ -60,8 +60,8 @@ pub struct FiscalItem {
 /// A call as it arrives.
 #[derive(Debug)]
 pub struct Incoming {
-    /// The body.
-    pub body: Vec<u8>,
+    /// The body, or why it could not be read.
+    pub body: Result<Vec<u8>, &'static str>,
     /// Which key it came with; none when it did not authenticate.
     pub mode: Option<Mode>,
     /// Where it came from.
@@ -136,28 +136,34 @@ impl Payme {
 
     /// Answers a call. There is an answer whatever comes and whatever happens.
     pub async fn answer(&self, incoming: Incoming) -> String {
-        let envelope = envelope::open(&incoming.body);
-        let text = || String::from_utf8_lossy(&incoming.body).into_owned();
+        let envelope = match &incoming.body {
+            Ok(body) => envelope::open(body),
+            Err(what) => envelope::unread(PaymeError::BadRequest(what)),
+        };
+        let body = incoming.body.unwrap_or_default();
+        let text = || String::from_utf8_lossy(&body).into_owned();
         let mut call = Call {
             provider: PROVIDER,
             mode: incoming.mode,
-            method: incoming.mode.and(envelope.call.as_ref().ok()).map(|asked| asked.method.clone()),
+            method: incoming.mode.and(envelope.method),
             external_id: None,
             remote_address: incoming.remote_address,
             request_id: incoming.request_id,
             received_at: self.desk.clock.now(),
             request: String::new(),
-            request_bytes: incoming.body.len(),
+            request_bytes: body.len(),
         };
         let error = match (incoming.mode, envelope.call) {
             // Nothing of a stranger's body is kept.
             (None, _) => PaymeError::NotAuthorized,
+            // What a method we don't know carries may be a secret (ChangePassword once did), so only its name is
+            // kept; and of a body whose method can't be read, only its length.
             (Some(_), Err(error)) => {
-                call.request = text();
+                if call.method.as_deref().is_some_and(|method| METHODS.contains(&method)) {
+                    call.request = text();
+                }
                 error
             }
-            // What a method we don't know carries may be a secret (ChangePassword once did), so only its
-            // name is kept.
             (Some(_), Ok(asked)) if !METHODS.contains(&asked.method.as_str()) => {
                 PaymeError::UnknownMethod(asked.method)
             }

@@ -1,0 +1,83 @@
+//! Where events are sent to.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use chrono::{DateTime, Utc};
+use rand::RngCore as _;
+use secrecy::SecretString;
+use sqlx::PgConnection;
+
+use super::store::{self, DeliveryRow};
+use crate::fault::Fault;
+
+/// A receiver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its number.
+    pub endpoint_id: i64,
+    /// Where events are sent to.
+    pub url: String,
+    /// When it was registered. Earlier events aren't sent to it.
+    pub created_at: DateTime<Utc>,
+    /// When it was switched off, by the product or by its own 410 Gone.
+    pub disabled_at: Option<DateTime<Utc>>,
+}
+
+/// Registers a receiver. The secret signs what is sent to it and is shown this once.
+///
+/// # Errors
+/// A fault; the URL must have been checked by [`super::check_url`].
+pub async fn register(
+    conn: &mut PgConnection,
+    url: &str,
+    now: DateTime<Utc>,
+) -> Result<(Endpoint, SecretString), Fault> {
+    let mut bytes = [0_u8; 32];
+    rand::rng().fill_bytes(&mut bytes);
+    // The scheme's own form: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
+    let secret = format!("whsec_{}", STANDARD.encode(bytes));
+    let endpoint = store::insert_endpoint(conn, url, &secret, now).await?;
+    Ok((endpoint, SecretString::from(secret)))
+}
+
+/// Every receiver, the oldest first.
+///
+/// # Errors
+/// A fault.
+pub async fn list(conn: &mut PgConnection) -> Result<Vec<Endpoint>, Fault> {
+    store::list_endpoints(conn).await
+}
+
+/// Switches a receiver off; `false` when there is none that is on.
+///
+/// # Errors
+/// A fault.
+pub async fn disable(conn: &mut PgConnection, endpoint_id: i64, now: DateTime<Utc>) -> Result<bool, Fault> {
+    store::disable_endpoint(conn, endpoint_id, now).await
+}
+
+/// Deliveries after an event, the oldest first; `state` is dead, waiting or delivered.
+///
+/// # Errors
+/// A fault.
+pub async fn deliveries(
+    conn: &mut PgConnection,
+    state: Option<&str>,
+    after_event_id: i64,
+    limit: i64,
+) -> Result<Vec<DeliveryRow>, Fault> {
+    store::list_deliveries(conn, state, after_event_id, limit).await
+}
+
+/// Sends an event again, one that was given up or one that has arrived. `false` when there is no such delivery.
+///
+/// # Errors
+/// A fault.
+pub async fn replay(
+    conn: &mut PgConnection,
+    endpoint_id: i64,
+    event_id: i64,
+    now: DateTime<Utc>,
+) -> Result<bool, Fault> {
+    store::replay(conn, endpoint_id, event_id, now).await
+}

@@ -1,0 +1,66 @@
+//! The events, which are a published format: a kind keeps its name, and a member of its data its meaning.
+
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+
+use crate::ids::TenantId;
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// A payment was performed: its money is in the wallet.
+    PaymentPerformed,
+    /// A performed payment went back through its provider.
+    PaymentReversed,
+    /// A refund was posted.
+    RefundPosted,
+    /// A fee was charged.
+    FeeCharged,
+    /// A fee fell due and there wasn't enough money.
+    FeeOverdue,
+    /// A fee is still unpaid after some days.
+    FeeReminder,
+    /// A fee is unpaid for so long that access should be suspended.
+    AccessSuspended,
+    /// The last unpaid fee was paid.
+    AccessRestored,
+}
+
+impl EventKind {
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PaymentPerformed => "payment.performed",
+            Self::PaymentReversed => "payment.reversed",
+            Self::RefundPosted => "refund.posted",
+            Self::FeeCharged => "fee.charged",
+            Self::FeeOverdue => "fee.overdue",
+            Self::FeeReminder => "fee.reminder",
+            Self::AccessSuspended => "access.suspended",
+            Self::AccessRestored => "access.restored",
+        }
+    }
+}
+
+/// An event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Whose.
+    pub tenant_id: TenantId,
+    /// What.
+    pub kind: EventKind,
+    /// The rest: an object.
+    pub about: Value,
+}
+
+impl Event {
+    /// The body as it is sent: `{"type", "timestamp", "data"}`.
+    pub(super) fn body(&self, now: DateTime<Utc>) -> String {
+        let mut about = self.about.clone();
+        if let Some(about) = about.as_object_mut() {
+            about.insert("tenant_id".to_owned(), self.tenant_id.as_str().into());
+        }
+        json!({ "type": self.kind.as_str(), "timestamp": now, "data": about }).to_string()
+    }
+}
