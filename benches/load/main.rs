@@ -1,3 +1,72 @@
-//! Benchmarks.
+//! How fast the wallet is, as ratios against raw PostgreSQL on the same server in the same run.
+//!
+//! `cargo bench --bench load` takes some minutes, `-- --quick` about one. The server is a private one of its
+//! own with fsync on. What is compared is measured in turns, and medians are compared. A reach that is missed
+//! is said so and fails nothing; a round trip too many does fail, because it is counted and not timed.
 
-fn main() {}
+#![expect(clippy::float_arithmetic, reason = "a ratio is a float, and no money is")]
+
+mod http;
+#[expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::as_conversions,
+    clippy::similar_names,
+    reason = "shared with the tests"
+)]
+#[expect(dead_code, reason = "the tests use more of it")]
+#[path = "../../tests/it/support/pg_proxy.rs"]
+mod pg_proxy;
+mod pgbench;
+mod posting;
+mod providers;
+mod round_trips;
+mod stage;
+mod start;
+mod table;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use stage::Stage;
+use table::Table;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Rows of the big wallet.
+    pub big_wallet_rows: usize,
+    /// Turns of single operations.
+    pub turns: usize,
+    /// Rounds of sustained load, ours and raw in turns.
+    pub rounds: usize,
+    /// How long one round of sustained load takes.
+    pub round: Duration,
+}
+
+const FULL: Effort = Effort { big_wallet_rows: 1_000_000, turns: 2_000, rounds: 5, round: Duration::from_secs(8) };
+const QUICK: Effort = Effort { big_wallet_rows: 100_000, turns: 400, rounds: 2, round: Duration::from_secs(3) };
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let quick = std::env::args().any(|argument| argument == "--quick");
+    let effort = if quick { QUICK } else { FULL };
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let stage = Stage::set().await?;
+    let mut table = Table::new();
+    let outcome = measure(&stage, effort, &mut table).await;
+    stage.strike().await?;
+    table.print();
+    let fewer_or_same = outcome?;
+    Ok(if fewer_or_same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn measure(stage: &Stage, effort: Effort, table: &mut Table) -> anyhow::Result<bool> {
+    let fewer_or_same = round_trips::count(stage).await?;
+    start::measure(stage, effort, table).await?;
+    providers::payme(stage, effort, table).await?;
+    providers::batch(stage, effort, table).await?;
+    posting::hot_wallet(stage, effort, table).await?;
+    posting::big_wallet(stage, effort, table).await?;
+    Ok(fewer_or_same)
+}

@@ -5,10 +5,43 @@
     clippy::expect_used,
     clippy::panic,
     clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::items_after_statements,
+    clippy::too_many_lines,
+    clippy::large_futures,
+    clippy::type_complexity,
+    clippy::similar_names,
+    clippy::single_match_else,
     reason = "a test that can't go on says so by panicking"
 )]
 
+mod all_or_nothing;
+mod api_access;
+mod api_input;
+mod balance;
 mod conformance;
+mod crash;
+mod currencies;
+mod demo;
 mod embedded;
+mod idempotency;
+mod kill_storm;
+mod large_wallet;
 mod ledger;
+mod locking;
+mod money;
+mod openapi;
+mod outage;
+mod payme;
+mod payme_fixtures;
+mod private_serve;
+mod refunds;
+mod secrets;
+mod settings;
+mod shutdown;
+mod start;
+mod statement;
 mod support;
+mod tenants;
+mod transactions;
+mod verify;

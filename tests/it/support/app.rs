@@ -9,10 +9,12 @@ use chrono::{DateTime, Utc};
 use hamyon::app::{App, AppSettings, PaymeLinks};
 use hamyon::clock::Clock;
 use hamyon::db::{PoolSettings, Server};
+use hamyon::fee::{ReminderPolicy, RunLimits};
 use hamyon::http;
 use hamyon::ids::{ClientName, Pocket, Reason, Reference, TenantId};
 use hamyon::ledger::{Entry, Floor, Kind, Metadata};
 use hamyon::money::{CurrencyCode, MinorUnits};
+use hamyon::outbox::DelivererSettings;
 use hamyon::provider::payme::PaymeSettings;
 use hamyon::provider::payme::auth::Keys;
 use hamyon::token::{self, Scope};
@@ -83,6 +85,10 @@ pub fn settings() -> AppSettings {
         }),
         payme_addresses: Vec::new(),
         trusted_proxies: Vec::new(),
+        fee_limits: RunLimits::default(),
+        reminders: ReminderPolicy::default(),
+        // The receivers of the tests are on this machine.
+        webhooks: DelivererSettings { allow_private: true, ..DelivererSettings::default() },
     }
 }
 
@@ -155,6 +161,21 @@ impl TestApp {
         assert_eq!(status, StatusCode::CREATED, "{answer}");
     }
 
+    /// A plan with a price in so'm.
+    pub async fn plan(&self, plan_id: &str, price: &str) {
+        let body = json!({ "plan_id": plan_id, "name": format!("Plan {plan_id}"), "price": price });
+        let (status, answer) = self.post("/v1/plans", &body).await;
+        assert_eq!(status, StatusCode::CREATED, "{answer}");
+    }
+
+    /// A subscription; its number.
+    pub async fn subscribe(&self, tenant_id: &str, plan_id: &str, started_on: &str, first_month: &str) -> i64 {
+        let body = json!({ "plan_id": plan_id, "started_on": started_on, "first_month": first_month });
+        let (status, answer) = self.post(&format!("/v1/tenants/{tenant_id}/subscriptions"), &body).await;
+        assert_eq!(status, StatusCode::CREATED, "{answer}");
+        answer["subscription_id"].as_i64().expect("a number")
+    }
+
     /// A one-time order of an amount in so'm.
     pub async fn order(&self, order_id: &str, tenant_id: &str, amount: &str) {
         let body = json!({ "order_id": order_id, "tenant_id": tenant_id, "amount": amount, "title": "A thing" });
@@ -179,7 +200,7 @@ impl TestApp {
         self.app
             .db
             .run("test_post", |conn| {
-                async move { hamyon::funding::post(conn, entries, actor, now).await }.scope_boxed()
+                async move { hamyon::funding::post(conn, entries, Vec::new(), actor, now).await }.scope_boxed()
             })
             .await
     }
@@ -264,6 +285,16 @@ impl TestApp {
             "payment_fiscal_receipts",
             "idempotency_keys",
             "currencies",
+            "plans",
+            "plan_prices",
+            "subscriptions",
+            "dues",
+            "due_reminders",
+            "fee_runs",
+            "events",
+            "webhook_endpoints",
+            "webhook_deliveries",
+            "webhook_attempts",
         ] {
             let rows: String = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
                 "SELECT coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '') FROM {table} t"

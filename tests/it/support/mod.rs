@@ -1,9 +1,14 @@
 //! What tests share: a PostgreSQL for the whole run, a whole application on a database of its own, and the
 //! words to say what happened.
 
+pub mod api;
 pub mod app;
+pub mod book;
 pub mod cluster;
 pub mod fake_merchant;
+pub mod intruder;
+#[expect(dead_code, reason = "the benchmarks count with it")]
+pub mod pg_proxy;
 pub mod process;
 
 pub use app::TestApp;
