@@ -29,7 +29,8 @@ BEGIN
       FROM jsonb_each(before) AS old_value(column_name, value)
      WHERE value <> 'null'::jsonb
        AND value IS DISTINCT FROM after -> column_name
-       AND column_name <> ALL (TG_ARGV)
+       -- Without arguments TG_ARGV is null, and a comparison with null would let everything through.
+       AND column_name <> ALL (coalesce(TG_ARGV, '{}'))
      ORDER BY column_name
      LIMIT 1;
     IF changed IS NOT NULL THEN

@@ -42,8 +42,16 @@ CREATE TABLE webhook_deliveries (
     delivered_at    timestamptz,
     -- Given up; somebody may replay it.
     dead_at         timestamptz,
+    -- An earlier event of the tenant waits for the same endpoint; whoever ends that one wakes this one. Only
+    -- the deliverer parks, so writing an event takes no part in it.
+    parked          boolean NOT NULL DEFAULT false,
     CONSTRAINT webhook_deliveries_pkey PRIMARY KEY (endpoint_id, event_id)
 );
+-- What may be claimed, however much waits behind it.
+CREATE INDEX webhook_deliveries_claimable_idx ON webhook_deliveries (endpoint_id, next_attempt_at, event_id)
+    WHERE delivered_at IS NULL AND dead_at IS NULL AND NOT parked;
+CREATE INDEX webhook_deliveries_claimed_idx ON webhook_deliveries (endpoint_id, claimed_until)
+    WHERE claimed_until IS NOT NULL;
 -- What is still to be delivered, in its order.
 CREATE INDEX webhook_deliveries_waiting_idx ON webhook_deliveries (endpoint_id, tenant_id, event_id)
     WHERE delivered_at IS NULL AND dead_at IS NULL;
@@ -69,5 +77,5 @@ CREATE TRIGGER webhook_attempts_are_history BEFORE UPDATE OR DELETE ON webhook_a
 
 GRANT SELECT, INSERT, UPDATE (disabled_at) ON webhook_endpoints TO hamyon_service;
 GRANT SELECT, INSERT ON events, webhook_attempts TO hamyon_service;
-GRANT SELECT, INSERT, UPDATE (attempts, next_attempt_at, claimed_until, delivered_at, dead_at) ON webhook_deliveries
-    TO hamyon_service;
+GRANT SELECT, INSERT, UPDATE (attempts, next_attempt_at, claimed_until, delivered_at, dead_at, parked)
+    ON webhook_deliveries TO hamyon_service;

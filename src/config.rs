@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -82,6 +83,13 @@ impl DatabaseArgs {
             return Err(fault.into());
         }
         Ok(server)
+    }
+
+    /// The same for a command at a terminal or in a timer, which has nobody waiting for an answer and rather
+    /// waits than fails.
+    #[must_use]
+    pub fn patient_pool(&self) -> PoolSettings {
+        PoolSettings { acquire_timeout: Duration::from_mins(1), ..self.pool() }
     }
 
     /// How many connections, and how long anything may wait.

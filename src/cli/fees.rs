@@ -100,12 +100,13 @@ pub async fn run(database: &DatabaseArgs, command: FeesCommand) -> anyhow::Resul
 }
 
 async fn run_with(server: &Server, database: &DatabaseArgs, command: FeesCommand) -> anyhow::Result<ExitCode> {
-    let db = server.connect(database.pool()).await?;
+    let db = server.connect(database.patient_pool()).await?;
     let outcome = match command {
         FeesCommand::Run(args) => fee_run(&db, &args).await,
         FeesCommand::Status { json } => status(&db, json).await,
         FeesCommand::Plan { plan_id, name, price, currency } => plan(&db, plan_id, name, &price, currency).await,
         FeesCommand::Subscribe { tenant_id, plan_id, started_on, first_month } => {
+            fee::check_start(started_on)?;
             let new = NewSubscription {
                 tenant_id: TenantId::parse(tenant_id)?,
                 plan_id: OrderId::parse(plan_id)?,

@@ -43,7 +43,7 @@ pub async fn run(database: &DatabaseArgs, command: TokenCommand) -> anyhow::Resu
 }
 
 async fn run_with(server: &Server, database: &DatabaseArgs, command: TokenCommand) -> anyhow::Result<ExitCode> {
-    let db = server.connect(database.pool()).await?;
+    let db = server.connect(database.patient_pool()).await?;
     let mut conn = db.pool().acquire().await?;
     let now = Clock::System.now();
     let code = match command {

@@ -49,7 +49,7 @@ async fn verify_with(server: &Server, database: &DatabaseArgs, args: &VerifyArgs
         Some(file) => read_anchor(file)?,
         None => Vec::new(),
     };
-    let db = server.connect(database.pool().for_long_reads()).await?;
+    let db = server.connect(database.patient_pool().for_long_reads()).await?;
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     let mut snapshot =
         db.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.context("no snapshot")?;

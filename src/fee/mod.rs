@@ -16,10 +16,10 @@ mod status;
 mod store;
 
 pub use credit::{overdue_of, pay_overdue};
-pub use owed::{FirstMonth, Owed};
+pub use owed::{FirstMonth, Owed, REFERENCE_PREFIX};
 pub use plan::{
-    FeeRefusal, NewSubscription, Plan, Subscription, cancel, change_price, create_plan, list_plans, list_subscriptions,
-    subscribe,
+    FeeRefusal, NewSubscription, Plan, Subscription, cancel, change_price, check_start, create_plan, list_plans,
+    list_subscriptions, subscribe,
 };
 pub use reminder::{ReminderPolicy, remind};
 pub use run::{RunLimits, RunOptions, RunRefusal, RunReport, Running, run};

@@ -105,6 +105,10 @@ impl Owed {
     }
 }
 
+/// What the references of the run's own fees begin with. Nobody else may book one: a month whose reference is
+/// taken could never be decided, and would stop the run for everybody.
+pub const REFERENCE_PREFIX: &str = "fee:";
+
 /// What a fee's row and event say, for a due of a run as well as for one paid later.
 #[derive(Debug, Clone)]
 pub struct Fee {
@@ -137,7 +141,7 @@ impl Fee {
             kind: Kind::SubscriptionFee,
             amount: self.amount.checked_neg().ok_or_else(|| Fault::new("a fee's amount has no opposite"))?,
             pocket: Pocket::main(),
-            reference: Reference::parse(format!("fee:{}:{}", self.subscription_id, self.month))
+            reference: Reference::parse(format!("{REFERENCE_PREFIX}{}:{}", self.subscription_id, self.month))
                 .map_err(|error| Fault::new("a fee's reference breaks its rule").because(error))?,
             original_seq: None,
             reason: None,
@@ -157,6 +161,7 @@ impl Fee {
                 "subscription_id": self.subscription_id,
                 "month": self.month.to_string(),
                 "amount": self.amount.to_text(self.exponent),
+                "amount_minor_units": self.amount.get(),
                 "currency": self.currency.as_str(),
             }),
         }

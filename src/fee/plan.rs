@@ -1,12 +1,12 @@
 //! Plans and subscriptions.
 
-use chrono::{DateTime, NaiveDate, Utc};
+use chrono::{DateTime, Datelike as _, NaiveDate, Utc};
 use sqlx::PgConnection;
 
 use super::owed::FirstMonth;
 use super::store;
 use crate::fault::Error;
-use crate::ids::{OrderId, TenantId};
+use crate::ids::{InvalidName, OrderId, TenantId};
 use crate::ledger;
 use crate::money::{CurrencyCode, MinorUnits, Month, local_day};
 use crate::tenant;
@@ -120,6 +120,18 @@ pub enum FeeRefusal {
     },
 }
 
+/// Whether a subscription can begin on a day: one that every part of the system can reckon with.
+///
+/// # Errors
+/// [`InvalidName`].
+pub fn check_start(day: NaiveDate) -> std::result::Result<(), InvalidName> {
+    if (2000..=9000).contains(&day.year()) {
+        Ok(())
+    } else {
+        Err(InvalidName { what: "started_on", rule: "must be a day of the years 2000 to 9000" })
+    }
+}
+
 type Result<T> = std::result::Result<T, Error<FeeRefusal>>;
 
 /// Makes a plan, or finds the same one made. The second value says whether it is new.
@@ -168,14 +180,18 @@ pub async fn change_price(
     price: MinorUnits,
     now: DateTime<Utc>,
 ) -> Result<()> {
+    if !store::plan_exists(conn, plan_id).await? {
+        return Err(Error::Refused(FeeRefusal::UnknownPlan(plan_id.clone())));
+    }
+    // A repeat that comes when the month has begun is a repeat all the same.
+    if store::read_price_from(conn, plan_id, from_month).await? == Some(price) {
+        return Ok(());
+    }
     // The first zone to see a new day is 14 hours ahead of UTC.
     let furthest = now.checked_add_signed(chrono::TimeDelta::hours(14)).unwrap_or(now);
     let earliest = Month::of(furthest.date_naive()).next();
     if from_month < earliest {
         return Err(Error::Refused(FeeRefusal::PriceTooEarly { earliest, given: from_month }));
-    }
-    if !store::plan_exists(conn, plan_id).await? {
-        return Err(Error::Refused(FeeRefusal::UnknownPlan(plan_id.clone())));
     }
     if store::insert_price(conn, plan_id, from_month, price, now).await? == price {
         Ok(())

@@ -7,7 +7,7 @@
 //! A wallet that was passed over isn't lost: at the end the run waits for it, and what it still can't get is
 //! reported open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use chrono::{DateTime, NaiveDate, Utc};
@@ -20,7 +20,7 @@ use super::store::{self, Decided};
 use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::{Error, Fault, Remedy};
-use crate::ids::Actor;
+use crate::ids::{Actor, TenantId};
 use crate::ledger::{self, Shortage};
 use crate::money::{Month, local_day};
 use crate::outbox::{self, Event, EventKind};
@@ -243,11 +243,16 @@ pub async fn run(
             allowed: options.limits.overdue_percent_max,
         }));
     }
+    if options.dry_run {
+        // Nothing stays to be counted: what it didn't decide, somebody else holds.
+        open = expected.saturating_sub(charged.saturating_add(overdue));
+    }
     let known = charged.saturating_add(overdue).saturating_add(open);
     Ok(RunReport { expected, charged, overdue, by_others: expected.saturating_sub(known), open })
 }
 
-/// Comes back for the wallets that were passed over, this time waiting for them. Returns what is still open.
+/// Comes back for the wallets that were passed over: first for those that are free again, then waiting for the
+/// others, so that one which is held for long holds up nobody else. Returns what is still open.
 async fn finish_open(
     db: &Database,
     calendar: &Calendar,
@@ -265,6 +270,7 @@ async fn finish_open(
             return Ok(open);
         }
         let range = (lowest.saturating_sub(1), highest);
+        work_through(db, calendar, options, tally, now, range, Waiting::PassOver, report_progress).await?;
         match work_through(db, calendar, options, tally, now, range, Waiting::Wait, report_progress).await {
             // Whoever holds the wallet holds it for longer than we wait; the next round may find it free.
             Err(Error::Fault(fault)) if fault.remedy() == Remedy::Wait => {
@@ -353,6 +359,12 @@ async fn chunk(
     let decided = decide(conn, owed, now).await?;
     let charged = decided.iter().filter(|due| due.charged).count();
     let overdue = decided.len().saturating_sub(charged);
+    // A credit in another currency may be about to say that nothing is unpaid any more; see `pay_overdue`.
+    let owing: BTreeSet<TenantId> =
+        decided.iter().filter(|due| !due.charged).map(|due| due.fee.tenant_id.clone()).collect();
+    if !owing.is_empty() {
+        store::lock_tenants(conn, &owing.into_iter().collect::<Vec<_>>()).await?;
+    }
     store::insert_dues(conn, &decided, now).await?;
     let events: Vec<Event> = decided
         .iter()

@@ -18,6 +18,7 @@ use crate::app::App;
 /// The running jobs.
 #[expect(missing_debug_implementations, reason = "the scheduler of the library has none")]
 pub struct Scheduler {
+    app: Arc<App>,
     ticks: JobScheduler,
     stop: CancellationToken,
     runners: Vec<JoinHandle<()>>,
@@ -45,12 +46,14 @@ impl Scheduler {
             runners.push(tokio::spawn(run_when_poked(job, app.clone(), poke, stop.clone())));
         }
         ticks.start().await.context("the scheduler doesn't start")?;
-        Ok(Self { ticks, stop, runners })
+        Ok(Self { app, ticks, stop, runners })
     }
 
     /// Stops the jobs, waiting for the runs that are on their way.
     pub async fn stop(mut self) {
         self.stop.cancel();
+        // However much waits, stopping doesn't wait for it.
+        self.app.deliverer.stop();
         if self.ticks.shutdown().await.is_err() {
             tracing::warn!("the scheduler did not shut down cleanly");
         }

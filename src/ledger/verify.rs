@@ -213,6 +213,7 @@ pub async fn verify(conn: &mut PgConnection, anchor: &[Head], mut progress: impl
         }
     }
     verify_payments(conn, &mut report).await?;
+    verify_dues(conn, &mut report).await?;
     verify_provider_rows(conn, &mut report).await?;
     progress(report.rows);
     Ok(report)
@@ -459,6 +460,43 @@ async fn verify_provider_rows(conn: &mut PgConnection, report: &mut Report) -> R
     while let Some(row) = rows.try_next().await? {
         let wallet = place_of(row.wallet_id, &row.tenant_id, &row.currency);
         report.add(format!("{wallet}, row {}", row.seq), format!("no payment stands behind this {}", row.kind));
+    }
+    Ok(())
+}
+
+/// A paid due has its one fee row of the same amount, and a fee row of the run pays its due.
+async fn verify_dues(conn: &mut PgConnection, report: &mut Report) -> Result<(), Fault> {
+    let mut rows = sqlx::query!(
+        r#"-- verify::dues
+           SELECT coalesce(d.tenant_id, x.tenant_id) AS "tenant_id!",
+                  coalesce(d.reference, x.reference) AS "reference!",
+                  d.due_id AS "due_id?", d.amount AS "due_amount?", d.charged_seq AS "charged_seq?",
+                  x.seq AS "row_seq?", x.amount AS "row_amount?"
+             FROM (SELECT u.due_id, u.tenant_id, u.amount, u.charged_seq, w.wallet_id,
+                          'fee:' || u.subscription_id || ':' || to_char(u.month, 'YYYY-MM') AS reference
+                     FROM dues u
+                     LEFT JOIN wallets w ON w.tenant_id = u.tenant_id AND w.currency = u.currency
+                    WHERE u.charged_seq IS NOT NULL) d
+             FULL JOIN (SELECT * FROM wallet_transactions
+                         WHERE kind = 'subscription_fee' AND reference LIKE 'fee:%') x
+               ON x.wallet_id = d.wallet_id AND x.reference = d.reference
+            WHERE d.due_id IS NULL OR x.seq IS NULL OR x.seq <> d.charged_seq OR x.amount <> -d.amount
+            ORDER BY 1, 2"#
+    )
+    .fetch(conn);
+    while let Some(row) = rows.try_next().await? {
+        let place = format!("fee {} of {}", row.reference, row.tenant_id);
+        let what = match (row.due_id, row.row_seq) {
+            (None, _) => "there is a fee row, and no paid due that it pays".to_owned(),
+            (Some(_), None) => "its due is paid, and the row that pays it is missing".to_owned(),
+            (Some(_), Some(seq)) => format!(
+                "its due says row {:?} and {:?} minor units, and row {seq} says {:?}",
+                row.charged_seq.unwrap_or_default(),
+                row.due_amount.unwrap_or_default(),
+                row.row_amount.unwrap_or_default()
+            ),
+        };
+        report.add(place, what);
     }
     Ok(())
 }

@@ -77,6 +77,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     (0x2000..0x4000).contains(&first)
         && !(first == 0x2001 && second < 0x0200)
         && !(first == 0x2001 && second == 0x0db8)
+        && !(first == 0x3fff && second < 0x1000)
         && first != 0x2002
 }
 

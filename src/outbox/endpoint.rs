@@ -7,7 +7,7 @@ use rand::RngCore as _;
 use secrecy::SecretString;
 use sqlx::PgConnection;
 
-use super::store::{self, DeliveryRow};
+use super::store::{self, DeliveryRow, Replay};
 use crate::fault::Fault;
 
 /// A receiver.
@@ -56,20 +56,20 @@ pub async fn disable(conn: &mut PgConnection, endpoint_id: i64, now: DateTime<Ut
     store::disable_endpoint(conn, endpoint_id, now).await
 }
 
-/// Deliveries after an event, the oldest first; `state` is dead, waiting or delivered.
+/// Deliveries after a place (event, endpoint), the oldest first; `state` is dead, waiting or delivered.
 ///
 /// # Errors
 /// A fault.
 pub async fn deliveries(
     conn: &mut PgConnection,
     state: Option<&str>,
-    after_event_id: i64,
+    after: (i64, i64),
     limit: i64,
 ) -> Result<Vec<DeliveryRow>, Fault> {
-    store::list_deliveries(conn, state, after_event_id, limit).await
+    store::list_deliveries(conn, state, after, limit).await
 }
 
-/// Sends an event again, one that was given up or one that has arrived. `false` when there is no such delivery.
+/// Sends an event again, one that was given up or one that has arrived.
 ///
 /// # Errors
 /// A fault.
@@ -78,6 +78,6 @@ pub async fn replay(
     endpoint_id: i64,
     event_id: i64,
     now: DateTime<Utc>,
-) -> Result<bool, Fault> {
+) -> Result<Replay, Fault> {
     store::replay(conn, endpoint_id, event_id, now).await
 }

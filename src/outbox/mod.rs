@@ -14,7 +14,7 @@ mod store;
 pub use address::{AddressRefusal, check_url};
 pub use deliver::{Deliverer, DelivererSettings};
 pub use event::{Event, EventKind};
-pub use store::{DeliveryRow, oldest_waiting_at};
+pub use store::{DeliveryRow, Replay, oldest_waiting_at};
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;

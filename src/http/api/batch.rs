@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use super::{ProblemDocument, Transaction};
 use crate::app::App;
 use crate::fault::{Error, Fault, Widen as _};
+use crate::fee;
 use crate::funding;
 use crate::http::error::Problem;
 use crate::http::extract::{Caller, IdempotencyKey, Json, LedgerPost, NoParameters, Query};
@@ -192,6 +193,14 @@ async fn entry(app: &App, posting: PostingBody, at: &str) -> Result<(Entry, Curr
             "kind_not_postable",
             "Only a provider books this kind",
             "a top-up goes back to its payer through its provider, which books the top_up_reversal",
+        ));
+    }
+    if kind == Kind::SubscriptionFee && posting.reference.starts_with(fee::REFERENCE_PREFIX) {
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "kind_not_postable",
+            "Only the fee run books this reference",
+            "a month's fee is booked by the fee run, whose references begin with fee:",
         ));
     }
     let metadata = match &posting.metadata {

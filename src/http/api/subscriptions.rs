@@ -85,10 +85,7 @@ pub async fn create(
     json: Json<SubscriptionRequest>,
 ) -> Result<(StatusCode, axum::Json<SubscriptionBody>), Problem> {
     let body = json.body;
-    let years = 2000..=9000;
-    if !years.contains(&chrono::Datelike::year(&body.started_on)) {
-        return Err(Problem::invalid_field("started_on", "must be a day of this millennium"));
-    }
+    super::field("started_on", fee::check_start(body.started_on))?;
     let new = &NewSubscription {
         tenant_id,
         plan_id: super::field("plan_id", OrderId::parse(body.plan_id))?,

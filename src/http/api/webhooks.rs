@@ -10,7 +10,7 @@ use super::ProblemDocument;
 use crate::http::error::Problem;
 use crate::http::extract::{Caller, Json, Named, NoParameters, Number, Query, SecondNumber, WebhooksWrite};
 use crate::outbox::endpoint::{self, Endpoint};
-use crate::outbox::{DeliveryRow, check_url};
+use crate::outbox::{DeliveryRow, Replay, check_url};
 
 /// An endpoint to be registered.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -22,7 +22,7 @@ pub struct NewEndpoint {
 }
 
 /// An endpoint.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct EndpointBody {
     /// Its number.
     pub endpoint_id: i64,
@@ -52,7 +52,7 @@ pub struct DeliveryQuery {
     /// dead, waiting or delivered; all when left out.
     state: Option<String>,
     /// The `next` of the page before.
-    after: Option<i64>,
+    after: Option<String>,
     /// 1 to 500; 100 when left out.
     limit: Option<u16>,
 }
@@ -88,7 +88,14 @@ pub struct DeliveryPage {
     /// The oldest first.
     pub items: Vec<DeliveryBody>,
     /// Give it as `after` to get the next page; null on the last one.
-    pub next: Option<i64>,
+    pub next: Option<String>,
+}
+
+// By hand: a secret must not get into a log.
+impl std::fmt::Debug for EndpointBody {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("EndpointBody").field("endpoint_id", &self.endpoint_id).finish_non_exhaustive()
+    }
 }
 
 impl EndpointBody {
@@ -180,11 +187,18 @@ pub async fn deliveries(
         return Err(Problem::invalid_field("limit", "must be 1 to 500"));
     }
     let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
-    let after = query.after.unwrap_or(0);
+    let after = query.after.as_deref().map_or(Ok((0, 0)), cursor)?;
     let rows = endpoint::deliveries(&mut conn, query.state.as_deref(), after, i64::from(limit)).await?;
     let full = rows.len() == usize::from(limit);
-    let next = rows.last().map(|row| row.event_id).filter(|_| full);
+    let next = rows.last().map(|row| format!("{}.{}", row.event_id, row.endpoint_id)).filter(|_| full);
     Ok(axum::Json(DeliveryPage { items: rows.into_iter().map(DeliveryBody::from).collect(), next }))
+}
+
+/// A place in the list: an event and an endpoint.
+fn cursor(text: &str) -> Result<(i64, i64), Problem> {
+    text.split_once('.')
+        .and_then(|(event_id, endpoint_id)| Some((event_id.parse().ok()?, endpoint_id.parse().ok()?)))
+        .ok_or_else(|| Problem::invalid_field("after", "must be the `next` of a page"))
 }
 
 /// Sends an event to an endpoint again.
@@ -192,6 +206,8 @@ pub async fn deliveries(
     params(("endpoint_id" = i64, Path), ("event_id" = i64, Path)),
     responses((status = 202),
         (status = 404, description = "delivery_not_found", body = ProblemDocument,
+         content_type = "application/problem+json"),
+        (status = 409, description = "endpoint_disabled", body = ProblemDocument,
          content_type = "application/problem+json")))]
 pub async fn replay(
     caller: Caller<WebhooksWrite>,
@@ -200,9 +216,14 @@ pub async fn replay(
     SecondNumber(event_id): SecondNumber,
 ) -> Result<StatusCode, Problem> {
     let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
-    if endpoint::replay(&mut conn, endpoint_id, event_id, caller.app.clock.now()).await? {
-        Ok(StatusCode::ACCEPTED)
-    } else {
-        Err(Problem::not_found("delivery_not_found", "there is no such delivery"))
+    match endpoint::replay(&mut conn, endpoint_id, event_id, caller.app.clock.now()).await? {
+        Replay::Queued => Ok(StatusCode::ACCEPTED),
+        Replay::EndpointOff => Err(Problem::new(
+            StatusCode::CONFLICT,
+            "endpoint_disabled",
+            "The endpoint is switched off",
+            format!("nothing is sent to endpoint {endpoint_id} any more; register a new one"),
+        )),
+        Replay::Unknown => Err(Problem::not_found("delivery_not_found", "there is no such delivery")),
     }
 }
