@@ -6,6 +6,7 @@
 
 #![expect(clippy::float_arithmetic, reason = "a ratio is a float, and no money is")]
 
+mod fees;
 mod http;
 #[expect(
     clippy::unwrap_used,
@@ -40,12 +41,26 @@ pub struct Effort {
     pub turns: usize,
     /// Rounds of sustained load, ours and raw in turns.
     pub rounds: usize,
+    /// Tenants of the fee run whose memory is looked at.
+    pub fee_memory_tenants: i64,
     /// How long one round of sustained load takes.
     pub round: Duration,
 }
 
-const FULL: Effort = Effort { big_wallet_rows: 1_000_000, turns: 2_000, rounds: 5, round: Duration::from_secs(8) };
-const QUICK: Effort = Effort { big_wallet_rows: 100_000, turns: 400, rounds: 2, round: Duration::from_secs(3) };
+const FULL: Effort = Effort {
+    big_wallet_rows: 1_000_000,
+    turns: 2_000,
+    rounds: 5,
+    fee_memory_tenants: 1_000_000,
+    round: Duration::from_secs(8),
+};
+const QUICK: Effort = Effort {
+    big_wallet_rows: 100_000,
+    turns: 400,
+    rounds: 2,
+    fee_memory_tenants: 200_000,
+    round: Duration::from_secs(3),
+};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
@@ -68,5 +83,7 @@ async fn measure(stage: &Stage, effort: Effort, table: &mut Table) -> anyhow::Re
     providers::batch(stage, effort, table).await?;
     posting::hot_wallet(stage, effort, table).await?;
     posting::big_wallet(stage, effort, table).await?;
+    fees::run(stage, effort, table).await?;
+    fees::memory(stage, effort, table).await?;
     Ok(fewer_or_same)
 }

@@ -37,9 +37,9 @@ const OPERATIONS: [(&str, &str, Scope); 26] = [
     ("GET", "/v1/fee-runs/{period}", Scope::TenantsRead),
     ("GET", "/v1/webhook-endpoints", Scope::WebhooksWrite),
     ("POST", "/v1/webhook-endpoints", Scope::WebhooksWrite),
-    ("DELETE", "/v1/webhook-endpoints/{endpoint_id}", Scope::WebhooksWrite),
     ("GET", "/v1/webhook-deliveries", Scope::WebhooksWrite),
     ("POST", "/v1/webhook-deliveries/{endpoint_id}/{event_id}/replay", Scope::WebhooksWrite),
+    ("DELETE", "/v1/webhook-endpoints/{endpoint_id}", Scope::WebhooksWrite),
 ];
 
 /// What answers without a token of ours. `/payme` asks for the provider's own key.

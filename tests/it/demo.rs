@@ -20,11 +20,17 @@ async fn the_printed_commands_work_as_printed() {
     serving.has_printed("Ctrl-C stops it.").await;
     let printed = serving.printed();
     let blocks = commands(&printed);
-    let [balance, payment, conformance, psql] = &blocks[..] else { panic!("other commands than known:\n{printed}") };
+    let [balance, fees, payment, conformance, psql] = &blocks[..] else {
+        panic!("other commands than known:\n{printed}")
+    };
 
     let ran = sh(balance).await;
     let answer: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{}", said(&ran)));
     assert_eq!(answer["balance"], "0.00", "{answer}");
+
+    let ran = sh(fees).await;
+    assert!(said(&ran).contains(r#""payment_overdue":true"#), "{}", said(&ran));
+    assert!(said(&ran).contains(r#""difference":0"#), "{}", said(&ran));
 
     let ran = sh(payment).await;
     let answers: Vec<serde_json::Value> =

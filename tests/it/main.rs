@@ -12,6 +12,8 @@
     clippy::type_complexity,
     clippy::similar_names,
     clippy::single_match_else,
+    clippy::struct_field_names,
+    clippy::float_arithmetic,
     reason = "a test that can't go on says so by panicking"
 )]
 
@@ -24,12 +26,19 @@ mod crash;
 mod currencies;
 mod demo;
 mod embedded;
+mod fee_api;
+mod fee_crash;
+mod fee_credit;
+mod fee_reminders;
+mod fee_run;
+mod fee_world;
 mod idempotency;
 mod kill_storm;
 mod large_wallet;
 mod ledger;
 mod locking;
 mod money;
+mod months;
 mod openapi;
 mod outage;
 mod payme;
@@ -45,3 +54,9 @@ mod support;
 mod tenants;
 mod transactions;
 mod verify;
+mod webhook_addresses;
+mod webhook_api;
+mod webhook_claims;
+mod webhook_delivery;
+mod webhook_events;
+mod write_once;

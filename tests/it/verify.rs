@@ -401,3 +401,31 @@ async fn l7_the_program_says_what_is_wrong_and_ends_with_1() {
         assert!(!broken.status.success() && said(&broken).contains(about), "{}", said(&broken));
     }
 }
+
+#[tokio::test]
+async fn f6_a_paid_due_and_its_row_can_not_be_told_apart() {
+    let app = TestApp::start().await;
+    app.tenant("acme").await;
+    app.plan("plan", "1000").await;
+    app.subscribe("acme", "plan", "2026-12-01", "full").await;
+    app.fund("acme", 500_000).await;
+    hamyon::jobs::Job::FeeRun.run(&app.app).await.expect("a run");
+    assert!(app.verify().await.is_clean(), "the fee is charged");
+    let mut intruder = app.superuser().await;
+    for (change, back) in [
+        ("UPDATE dues SET amount = amount - 1", "UPDATE dues SET amount = amount + 1"),
+        ("UPDATE dues SET charged_seq = 1", "UPDATE dues SET charged_seq = 2"),
+        (
+            "UPDATE dues SET charged_seq = NULL, charged_at = NULL, overdue_at = decided_at",
+            "UPDATE dues SET charged_seq = 2, charged_at = decided_at, overdue_at = NULL",
+        ),
+    ] {
+        sqlx::raw_sql("SET session_replication_role = replica").execute(&mut intruder).await.expect("no guards");
+        sqlx::query(change).execute(&mut intruder).await.expect(change);
+        let report = app.verify().await;
+        assert_eq!(report.wrong, 1, "{change}: {:?}", report.findings);
+        assert!(report.findings[0].place.contains("fee:1:2026-12"), "{:?}", report.findings);
+        sqlx::query(back).execute(&mut intruder).await.expect(back);
+        assert!(app.verify().await.is_clean(), "{back}");
+    }
+}

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use hamyon::app::{App, AppSettings, PaymeLinks};
@@ -99,7 +100,9 @@ impl TestApp {
     }
 
     pub async fn start_with(settings: AppSettings) -> Self {
-        Self::start_on(fresh_database().await, settings, PoolSettings::default()).await
+        // A test asserts no time, and the machine may be busy with others.
+        let patient = PoolSettings { acquire_timeout: Duration::from_mins(1), ..PoolSettings::default() };
+        Self::start_on(fresh_database().await, settings, patient).await
     }
 
     /// An application on a database that is there already.

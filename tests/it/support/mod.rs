@@ -6,9 +6,11 @@ pub mod app;
 pub mod book;
 pub mod cluster;
 pub mod fake_merchant;
+pub mod hooks;
 pub mod intruder;
 #[expect(dead_code, reason = "the benchmarks count with it")]
 pub mod pg_proxy;
 pub mod process;
+pub mod receiver;
 
 pub use app::TestApp;

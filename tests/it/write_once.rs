@@ -1,0 +1,91 @@
+//! Rule L2: rows that pass through states are write-once. A column that has a value keeps it, even for whoever
+//! owns the database; otherwise a payment could be performed at another time, and a due be unpaid again.
+
+use hamyon::jobs::Job;
+use serde_json::json;
+
+use crate::support::TestApp;
+use crate::support::api::{batch, posting};
+
+/// An application in which every write-once table has a row that went through its states.
+async fn lived_in() -> TestApp {
+    let app = TestApp::start().await;
+    app.tenant("acme").await;
+    app.plan("standard", "2000.00").await;
+    let subscription_id = app.subscribe("acme", "standard", "2026-12-01", "full").await;
+    Job::FeeRun.run(&app.app).await.unwrap();
+    let id = "5f0000000000000000000001";
+    app.payme_created(id, "acme", 300_000).await;
+    for (method, params) in
+        [("PerformTransaction", json!({ "id": id })), ("CancelTransaction", json!({ "id": id, "reason": 5 }))]
+    {
+        let answer = app.payme(method, params).await;
+        // The fee took it, so it can't be cancelled before more has come.
+        if answer["error"]["code"] == -31_007 {
+            app.fund("acme", 300_000).await;
+        }
+    }
+    let cancelled = app.payme("CancelTransaction", json!({ "id": id, "reason": 5 })).await;
+    assert_eq!(cancelled["result"]["state"], -2, "{cancelled}");
+    app.order("A1", "acme", "10.00").await;
+    let body = batch(&[posting("acme", "bonus", "1.00", "one")]);
+    for (path, key, body) in [
+        ("/v1/orders/A1/close", None, json!({})),
+        ("/v1/transactions/batch", Some("key"), body),
+        ("/v1/webhook-endpoints", None, json!({ "url": "http://127.0.0.1:9/hook" })),
+        (&format!("/v1/tenants/acme/subscriptions/{subscription_id}/cancel"), None, json!({})),
+    ] {
+        let (status, answer) = match key {
+            Some(key) => app.post_with_key(path, key, &body).await,
+            None => app.post(path, &body).await,
+        };
+        assert!(status.is_success(), "{path}: {answer}");
+    }
+    app
+}
+
+#[tokio::test]
+async fn l2_no_column_of_a_write_once_row_that_has_a_value_can_be_given_another() {
+    let app = lived_in().await;
+    let mut superuser = app.superuser().await;
+    let columns: Vec<(String, String)> = sqlx::query_as(
+        "SELECT c.table_name::text, c.column_name::text
+           FROM information_schema.triggers t
+           JOIN information_schema.columns c ON c.table_name = t.event_object_table AND c.table_schema = 'public'
+          WHERE t.action_statement = 'EXECUTE FUNCTION refuse_overwrite()' AND c.is_identity = 'NO'
+          ORDER BY 1, 2",
+    )
+    .fetch_all(&mut superuser)
+    .await
+    .unwrap();
+    let mut tried = std::collections::BTreeSet::new();
+    for (table, column) in &columns {
+        let rows: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT count({column}) FROM {table}")))
+            .fetch_one(&mut superuser)
+            .await
+            .unwrap();
+        if rows == 0 {
+            continue;
+        }
+        let statement = format!("UPDATE {table} SET {column} = NULL WHERE {column} IS NOT NULL");
+        let error = sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut superuser).await.expect_err(column);
+        let code = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
+        assert_eq!(code.as_deref(), Some("HM002"), "{table}.{column}: {error}");
+        tried.insert(table.as_str());
+    }
+    let tables: std::collections::BTreeSet<&str> = columns.iter().map(|(table, _)| table.as_str()).collect();
+    assert_eq!(tried, tables, "every such table had a row");
+    assert!(tables.contains("dues") && tables.contains("payments"), "{tables:?}");
+    for (table, column) in [
+        ("payments", "performed_at"),
+        ("payments", "cancelled_at"),
+        ("orders", "closed_at"),
+        ("idempotency_keys", "answer"),
+        ("dues", "charged_seq"),
+        ("subscriptions", "ended_on"),
+    ] {
+        let statement = format!("SELECT count({column}) FROM {table}");
+        let rows: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(statement)).fetch_one(&mut superuser).await.unwrap();
+        assert!(rows > 0, "{table}.{column} had a value");
+    }
+}
