@@ -128,6 +128,9 @@ impl Server {
             // Given at the start of the session, the role is what RESET ROLE returns to.
             ("role", SERVICE_ROLE.to_owned()),
             ("timezone", "UTC".to_owned()),
+            // Every statement here is short. A plan whose cost is only guessed high (a limit that is a parameter)
+            // would be compiled for longer than it runs.
+            ("jit", "off".to_owned()),
             ("statement_timeout", settings.statement_timeout.as_millis().to_string()),
             ("lock_timeout", settings.lock_timeout.as_millis().to_string()),
             ("idle_in_transaction_session_timeout", "60000".to_owned()),

@@ -13,7 +13,7 @@ use crate::ids::{Actor, Pocket, TenantId};
 use crate::money::{CurrencyCode, MinorUnits};
 
 /// A checkpoint is written when this many rows have come since the last one, so a sum never reads many more.
-pub const CHECKPOINT_INTERVAL: i64 = 64;
+pub const CHECKPOINT_INTERVAL: i64 = 16;
 
 /// A locked wallet, as read after the lock.
 #[derive(Debug, Clone)]
