@@ -37,12 +37,14 @@ pub async fn run(database: &DatabaseArgs, args: &ServeArgs) -> anyhow::Result<Ex
     let listener = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("HAMYON_LISTEN: can't listen on {}", args.listen))?;
-    // Heard from the first moment on: a Ctrl-C during the start must not leave the private server behind.
+    // Heard from the first moment on. A start that was cut off halfway could leave the private server behind, so
+    // it comes to its end, and what was heard meanwhile ends it again.
     let mut stop = StopSignal::listen()?;
-    let server = tokio::select! {
-        server = database.server() => server?,
-        () = stop.received() => return Ok(ExitCode::SUCCESS),
-    };
+    let server = database.server().await?;
+    if tokio::time::timeout(Duration::ZERO, stop.received()).await.is_ok() {
+        config::leave(server, Ok(())).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let outcome = serve(&server, database, &args, settings, first_token, listener, &mut stop).await;
     config::leave(server, outcome).await?;
     tracing::info!("stopped");
