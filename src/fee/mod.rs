@@ -4,7 +4,7 @@
 //! `subscription_fee` row, or overdue, together with its event. The key (subscription, month) makes a second
 //! decision impossible, so a run may be killed, repeated, run twice at once or late.
 //!
-//! A run ([`run`]) takes no input but the clock: it looks for months that are owed and not decided. A credit
+//! A run ([`run()`]) takes no input but the clock: it looks for months that are owed and not decided. A credit
 //! pays what is overdue, oldest first, in its own transaction ([`pay_overdue`], called by the funding room).
 
 mod credit;

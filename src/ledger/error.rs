@@ -4,7 +4,7 @@ use super::Kind;
 use crate::ids::{Pocket, Reference, TenantId};
 use crate::money::{CurrencyCode, MinorUnits};
 
-/// A refusal of [`super::post`]. Nothing was written.
+/// A refusal of [`super::post()`]. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No such tenant.

@@ -1,6 +1,6 @@
 //! The ledger: one append-only table of signed rows, and one door through which rows get in.
 //!
-//! [`post`] is that door. It locks the wallets in the order of their ids, *then* reads them in a second
+//! [`post()`] is that door. It locks the wallets in the order of their ids, *then* reads them in a second
 //! statement (a statement that waits for a lock still sees the world from before the wait), decides in memory
 //! with [`balance::decide`], and writes everything once. Nothing is written before everything is known to
 //! succeed, so a refusal can name the entry that caused it and there is nothing to undo. One entry is a batch

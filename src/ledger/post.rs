@@ -29,11 +29,11 @@ pub async fn post(
     Ok(rows.into_iter().flatten().collect())
 }
 
-/// Books the entries like [`post`], but a debit larger than what may be taken is treated as `shortage` says:
+/// Books the entries like [`post()`], but a debit larger than what may be taken is treated as `shortage` says:
 /// the answer holds none in its place.
 ///
 /// # Errors
-/// See [`post`].
+/// See [`post()`].
 pub async fn post_or_leave_out(
     conn: &mut PgConnection,
     entries: &[Entry],
