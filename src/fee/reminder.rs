@@ -50,8 +50,10 @@ async fn remind_step(db: &Database, clock: &Clock, day: u16, step: &str, kind: E
                     let now: DateTime<Utc> = clock.now();
                     // The dues are locked, so a payment that comes at the same moment waits or has been seen.
                     let dues = store::lock_dues_for_step(conn, i32::from(day), step, now, 200).await?;
+                    let noted = store::insert_reminders(conn, &dues, step, now).await?;
                     let events: Vec<Event> = dues
                         .iter()
+                        .filter(|due| noted.contains(&due.due_id))
                         .map(|due| {
                             let mut event = due.fee.event(kind);
                             if let Some(about) = event.about.as_object_mut() {
@@ -61,21 +63,20 @@ async fn remind_step(db: &Database, clock: &Clock, day: u16, step: &str, kind: E
                             event
                         })
                         .collect();
-                    store::insert_reminders(conn, &dues, step, now).await?;
                     outbox::write(conn, &events, now).await?;
-                    Ok::<_, Error<std::convert::Infallible>>(u64::try_from(dues.len()).unwrap_or(u64::MAX))
+                    Ok::<_, Error<std::convert::Infallible>>((dues.len(), noted.len()))
                 }
                 .scope_boxed()
             })
             .await;
-        let count = match batch {
-            Ok(count) => count,
+        let (found, told) = match batch {
+            Ok(counts) => counts,
             Err(Error::Fault(fault)) => return Err(fault),
             Err(Error::Refused(never)) => match never {},
         };
-        if count == 0 {
+        queued = queued.saturating_add(u64::try_from(told).unwrap_or(u64::MAX));
+        if found == 0 {
             return Ok(queued);
         }
-        queued = queued.saturating_add(count);
     }
 }

@@ -71,7 +71,7 @@ async fn c67_each_step_is_told_once_on_its_day_however_often_the_job_runs() {
         );
     }
     let body: String =
-        sqlx::query_scalar("SELECT body FROM events WHERE kind = 'access.suspended' ORDER BY event_id LIMIT 1")
+        sqlx::query_scalar("SELECT body FROM events WHERE kind = 'access.suspended' AND tenant_id = 'acme'")
             .fetch_one(&mut app.superuser().await)
             .await
             .unwrap();

@@ -5,7 +5,7 @@
 
 mod plans;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, NaiveDate, Utc};
 use chrono_tz::Tz;
@@ -458,23 +458,27 @@ pub async fn lock_dues_for_step(
     .collect()
 }
 
+/// Notes the step for each of these dues and returns those it was new for. Somebody who had the same due a moment
+/// ago may have told it: the statement that found the due can't see that, this one does.
 pub async fn insert_reminders(
     conn: &mut PgConnection,
     dues: &[UnpaidDue],
     step: &str,
     now: DateTime<Utc>,
-) -> Result<(), Fault> {
+) -> Result<HashSet<i64>, Fault> {
     let ids: Vec<i64> = dues.iter().map(|due| due.due_id).collect();
-    let done = sqlx::query!(
+    let noted = sqlx::query_scalar!(
         "-- fee::insert_reminders
-         INSERT INTO due_reminders (due_id, step, queued_at) SELECT unnest($1::bigint[]), $2, $3",
+         INSERT INTO due_reminders (due_id, step, queued_at) SELECT unnest($1::bigint[]), $2, $3
+         ON CONFLICT (due_id, step) DO NOTHING
+         RETURNING due_id",
         &ids,
         step,
         now,
     )
-    .execute(conn)
+    .fetch_all(conn)
     .await?;
-    expect(done.rows_affected(), dues.len())
+    Ok(noted.into_iter().collect())
 }
 
 pub async fn list_runs(conn: &mut PgConnection) -> Result<Vec<(NaiveDate, DateTime<Utc>)>, Fault> {
