@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::task::TaskTracker;
 
+use crate::batch::Batches;
 use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::Fault;
@@ -58,6 +59,8 @@ pub struct App {
     pub settings: AppSettings,
     /// Delivers events.
     pub deliverer: Deliverer,
+    /// Books batches of postings.
+    pub batches: Batches,
     /// Work that runs to its end whether or not its caller waits.
     pub tasks: TaskTracker,
     /// What `/metrics` shows; none when nothing is recorded.
@@ -75,14 +78,16 @@ impl App {
         settings: AppSettings,
         metrics: Option<PrometheusHandle>,
     ) -> Result<Self, Fault> {
+        let tasks = TaskTracker::new();
         Ok(Self {
+            batches: Batches::new(db.clone(), clock.clone(), tasks.clone()),
             currencies: Currencies::new(db.clone()),
             deliverer: Deliverer::new(db.clone(), clock.clone(), settings.webhooks)?,
             payme: Payme::new(db.clone(), clock.clone(), settings.payme.clone())?,
             db,
             clock,
             settings,
-            tasks: TaskTracker::new(),
+            tasks,
             metrics,
         })
     }

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use hamyon::batch::{Batch, Batches};
 use hamyon::clock::Clock;
 use hamyon::db::Database;
-use hamyon::ids::{Actor, TenantId};
+use hamyon::idempotency::{self, Claim};
+use hamyon::ids::{Actor, ClientName, TenantId};
 use hamyon::ledger::{self, Entry};
 use hamyon::money::CurrencyCode;
 use scoped_futures::ScopedFutureExt as _;
 use sqlx::Executor as _;
+use tokio_util::task::TaskTracker;
 
 use crate::Effort;
 use crate::pgbench;
@@ -49,7 +52,7 @@ pub async fn big_wallet(stage: &Stage, effort: Effort, table: &mut Table) -> any
         for (tenant_id, times) in in_turns(turn, ("big", &mut big), ("small", &mut small)) {
             let debit = [entry(tenant_id, -1, format!("debit-{turn}"))?];
             let began = Instant::now();
-            post(db, &debit, Flush::No).await?;
+            post(db, &debit).await?;
             times.push(micros(began));
         }
     }
@@ -106,17 +109,28 @@ pub async fn hot_wallet(stage: &Stage, effort: Effort, table: &mut Table) -> any
     Ok(())
 }
 
+/// As `/v1/transactions/batch` books: each posting under a key of its own.
 async fn hot_rate(db: &Database, round: usize, time: Duration) -> anyhow::Result<f64> {
     let count = Arc::new(AtomicU32::new(0));
+    let batches = Batches::new(db.clone(), Clock::System, TaskTracker::new());
     let began = Instant::now();
     let tasks: Vec<_> = (0..HOT_TASKS)
         .map(|task| {
-            let (db, count) = (db.clone(), count.clone());
+            let (batches, count) = (batches.clone(), count.clone());
             tokio::spawn(async move {
                 let mut number: u64 = 0;
                 while began.elapsed() < time {
-                    let debit = [entry("hot", -1, format!("hot-{round}-{task}-{number}"))?];
-                    post(&db, &debit, Flush::Yes).await?;
+                    let reference = format!("hot-{round}-{task}-{number}");
+                    let key = idempotency::Key::parse(&reference)?;
+                    let request = serde_json::json!({ "reference": reference });
+                    let batch = Batch {
+                        entries: vec![entry("hot", -1, reference)?],
+                        claim: Claim::new(ClientName::parse("bench")?, key, "bench".to_owned(), request),
+                        actor: Actor::job("bench"),
+                        status: 201,
+                        render: Box::new(|rows| Ok(rows.len().to_string())),
+                    };
+                    batches.post(batch).await.map_err(|error| anyhow::anyhow!("a posting failed: {error:?}"))?;
                     count.fetch_add(1, Ordering::Relaxed);
                     number = number.saturating_add(1);
                 }
@@ -139,26 +153,18 @@ async fn fill(db: &Database, tenant_id: &str, rows: usize) -> anyhow::Result<()>
             .iter()
             .map(|number| entry(tenant_id, 1_000_000, format!("fill-{number}")))
             .collect::<Result<_, _>>()?;
-        post(db, &entries, Flush::No).await?;
+        post(db, &entries).await?;
     }
     Ok(())
 }
 
-/// Whether the commit waits for the disk.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Flush {
-    Yes,
-    No,
-}
-
-async fn post(db: &Database, entries: &[Entry], flush: Flush) -> anyhow::Result<()> {
+/// Posts without waiting for the disk: it is only there to be read.
+async fn post(db: &Database, entries: &[Entry]) -> anyhow::Result<()> {
     let actor = &Actor::job("bench");
     let posted = db
         .run("bench_post", |conn| {
             async move {
-                if flush == Flush::No {
-                    sqlx::query("SET LOCAL synchronous_commit = off").execute(&mut *conn).await?;
-                }
+                sqlx::query("SET LOCAL synchronous_commit = off").execute(&mut *conn).await?;
                 ledger::post(conn, entries, actor, Clock::System.now()).await.map(|_| ())
             }
             .scope_boxed()

@@ -58,7 +58,7 @@ pub struct Answer {
 #[must_use]
 #[derive(Debug)]
 pub enum Claimed {
-    /// Nobody used the key: do the work and call [`finish`].
+    /// Nobody used the key: do the work and call [`finish_all`].
     Fresh,
     /// The same request was answered before.
     Answered(Answer),
@@ -91,7 +91,7 @@ impl Claim {
 /// # Errors
 /// [`KeyReused`] when the key stands for another request.
 pub async fn claim(conn: &mut PgConnection, claim: &Claim, now: DateTime<Utc>) -> Result<Claimed, Error<KeyReused>> {
-    if store::insert(conn, claim, now).await? {
+    if store::insert(conn, &[claim], now).await? == 1 {
         return Ok(Claimed::Fresh);
     }
     let stored = store::find(conn, claim).await?;
@@ -107,12 +107,21 @@ pub async fn claim(conn: &mut PgConnection, claim: &Claim, now: DateTime<Utc>) -
     Err(Error::Refused(KeyReused { key: claim.key.0.clone(), fields }))
 }
 
-/// Stores the answer, as the last statement of the transaction.
+/// Claims several keys. `false` when one of them was used before or stands twice among them: the caller rolls
+/// back and claims each alone.
 ///
 /// # Errors
 /// A fault.
-pub async fn finish(conn: &mut PgConnection, claim: &Claim, status: u16, body: &str) -> Result<(), Fault> {
-    store::finish(conn, claim, status, body).await
+pub async fn claim_all(conn: &mut PgConnection, claims: &[&Claim], now: DateTime<Utc>) -> Result<bool, Fault> {
+    Ok(store::insert(conn, claims, now).await? == claims.len())
+}
+
+/// Stores the answers of claimed keys, as the last statement of the transaction.
+///
+/// # Errors
+/// A fault.
+pub async fn finish_all(conn: &mut PgConnection, finished: &[(&Claim, &Answer)]) -> Result<(), Fault> {
+    store::finish(conn, finished).await
 }
 
 /// Names the fields in which two requests differ.

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use super::Claim;
+use super::{Answer, Claim};
 use crate::fault::Fault;
 
 /// A key as it stands.
@@ -16,23 +16,32 @@ pub struct Stored {
     pub answer: String,
 }
 
-/// Inserts the key; `false` when it is there, after the transaction that put it there has ended.
-pub async fn insert(conn: &mut PgConnection, claim: &Claim, now: DateTime<Utc>) -> Result<bool, Fault> {
+/// Inserts keys and says how many were new; one that somebody else is inserting is waited for. The order of the
+/// keys is that of the waits, so two of these never wait for each other in a circle.
+pub async fn insert(conn: &mut PgConnection, claims: &[&Claim], now: DateTime<Utc>) -> Result<usize, Fault> {
+    let clients: Vec<String> = claims.iter().map(|claim| claim.client.to_string()).collect();
+    let keys: Vec<String> = claims.iter().map(|claim| claim.key.0.clone()).collect();
+    let operations: Vec<String> = claims.iter().map(|claim| claim.operation.clone()).collect();
+    let hashes: Vec<Vec<u8>> = claims.iter().map(|claim| claim.hash.to_vec()).collect();
+    let requests: Vec<String> = claims.iter().map(|claim| claim.request.to_string()).collect();
     let done = sqlx::query!(
         "-- idempotency::insert
          INSERT INTO idempotency_keys (client, key, operation, request_hash, request, created_at)
-         VALUES ($1, $2, $3, $4, $5, $6)
+         SELECT c.client, c.key, c.operation, c.request_hash, c.request, $6
+           FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::text[])
+                AS c (client, key, operation, request_hash, request)
+          ORDER BY c.client, c.key
              ON CONFLICT ON CONSTRAINT idempotency_keys_pkey DO NOTHING",
-        claim.client.as_str(),
-        claim.key.0,
-        claim.operation,
-        &claim.hash[..],
-        claim.request.to_string(),
+        &clients,
+        &keys,
+        &operations,
+        &hashes,
+        &requests,
         now,
     )
     .execute(conn)
     .await?;
-    Ok(done.rows_affected() == 1)
+    usize::try_from(done.rows_affected()).map_err(|error| Fault::new("too many keys were inserted").because(error))
 }
 
 pub async fn find(conn: &mut PgConnection, claim: &Claim) -> Result<Stored, Fault> {
@@ -56,19 +65,24 @@ pub async fn find(conn: &mut PgConnection, claim: &Claim) -> Result<Stored, Faul
     })
 }
 
-pub async fn finish(conn: &mut PgConnection, claim: &Claim, status: u16, body: &str) -> Result<(), Fault> {
+pub async fn finish(conn: &mut PgConnection, finished: &[(&Claim, &Answer)]) -> Result<(), Fault> {
+    let clients: Vec<String> = finished.iter().map(|(claim, _)| claim.client.to_string()).collect();
+    let keys: Vec<String> = finished.iter().map(|(claim, _)| claim.key.0.clone()).collect();
+    let statuses: Vec<i16> = finished.iter().map(|(_, answer)| i16::try_from(answer.status).unwrap_or(500)).collect();
+    let bodies: Vec<String> = finished.iter().map(|(_, answer)| answer.body.clone()).collect();
     let done = sqlx::query!(
         "-- idempotency::finish
-         UPDATE idempotency_keys SET status = $3, answer = $4
-          WHERE client = $1 AND key = $2 AND status IS NULL",
-        claim.client.as_str(),
-        claim.key.0,
-        i16::try_from(status).unwrap_or(500),
-        body,
+         UPDATE idempotency_keys k SET status = f.status, answer = f.answer
+           FROM unnest($1::text[], $2::text[], $3::smallint[], $4::text[]) AS f (client, key, status, answer)
+          WHERE k.client = f.client AND k.key = f.key AND k.status IS NULL",
+        &clients,
+        &keys,
+        &statuses,
+        &bodies,
     )
     .execute(conn)
     .await?;
-    if done.rows_affected() == 1 {
+    if usize::try_from(done.rows_affected()) == Ok(finished.len()) {
         Ok(())
     } else {
         Err(Fault::new("a claimed idempotency key was not there to finish"))

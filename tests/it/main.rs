@@ -32,6 +32,7 @@ mod fee_credit;
 mod fee_reminders;
 mod fee_run;
 mod fee_world;
+mod hot_wallet;
 mod idempotency;
 mod kill_storm;
 mod large_wallet;

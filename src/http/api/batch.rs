@@ -1,24 +1,21 @@
 //! Postings, all or none.
 
-use std::sync::Arc;
-
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use scoped_futures::ScopedFutureExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{ProblemDocument, Transaction};
 use crate::app::App;
-use crate::fault::{Error, Fault, Widen as _};
+use crate::batch::{self, Batch};
+use crate::fault::Fault;
 use crate::fee;
-use crate::funding;
 use crate::http::error::Problem;
 use crate::http::extract::{Caller, IdempotencyKey, Json, LedgerPost, NoParameters, Query};
-use crate::idempotency::{self, Answer, Claim, Claimed, KeyReused};
-use crate::ids::{Actor, Pocket, Reason, Reference, TenantId};
-use crate::ledger::{self, Entry, Floor, Kind, Metadata};
+use crate::idempotency::{Answer, Claim};
+use crate::ids::{Pocket, Reason, Reference, TenantId};
+use crate::ledger::{Entry, Floor, Kind, Metadata, PostedRow};
 use crate::money::Currency;
 
 /// The most postings of one batch.
@@ -69,29 +66,11 @@ pub struct BatchResult {
     pub transactions: Vec<Transaction>,
 }
 
-/// Why a batch is refused.
-enum Refusal {
-    Key(KeyReused),
-    Ledger(ledger::Refusal),
-}
-
-impl From<KeyReused> for Refusal {
-    fn from(reused: KeyReused) -> Self {
-        Self::Key(reused)
-    }
-}
-
-impl From<ledger::Refusal> for Refusal {
-    fn from(refusal: ledger::Refusal) -> Self {
-        Self::Ledger(refusal)
-    }
-}
-
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
+impl From<batch::Refusal> for Problem {
+    fn from(refusal: batch::Refusal) -> Self {
         match refusal {
-            Refusal::Key(reused) => reused.into(),
-            Refusal::Ledger(refusal) => refusal.into(),
+            batch::Refusal::Key(reused) => reused.into(),
+            batch::Refusal::Ledger(refusal) => refusal.into(),
         }
     }
 }
@@ -116,40 +95,15 @@ pub async fn post(
 ) -> Result<Response, Problem> {
     let (entries, currencies) = entries(&caller.app, json.body).await?;
     let claim = Claim::new(caller.client.clone(), key, "POST /v1/transactions/batch".to_owned(), json.value);
-    let work = book(caller.app.clone(), caller.actor(), claim, entries, currencies);
-    let answer = caller.app.run_to_end(work).await??;
-    Ok(to_response(answer))
-}
-
-/// The work of a batch. It owns what it needs, so it runs to its end without its caller.
-async fn book(
-    app: Arc<App>,
-    actor: Actor,
-    claim: Claim,
-    entries: Vec<Entry>,
-    currencies: Vec<Currency>,
-) -> Result<Answer, Error<Refusal>> {
-    let (actor, claim, entries, currencies, clock) = (&actor, &claim, &entries[..], &currencies[..], &app.clock);
-    app.db
-        .run("batch_post", |conn| {
-            async move {
-                let now = clock.now();
-                match idempotency::claim(conn, claim, now).await.widen()? {
-                    Claimed::Answered(answer) => return Ok(answer),
-                    Claimed::Fresh => {}
-                }
-                let rows = funding::post(conn, entries, Vec::new(), actor, now).await.widen()?;
-                let transactions =
-                    rows.iter().zip(currencies).map(|(row, currency)| Transaction::new(row, currency)).collect();
-                let body = serde_json::to_string(&BatchResult { transactions })
-                    .map_err(|error| Fault::new("a batch's answer can't be written").because(error))?;
-                let status = StatusCode::CREATED.as_u16();
-                idempotency::finish(conn, claim, status, &body).await?;
-                Ok::<_, Error<Refusal>>(Answer { status, body, replayed: false })
-            }
-            .scope_boxed()
-        })
-        .await
+    let actor = caller.actor();
+    let render = Box::new(move |rows: &[PostedRow]| {
+        let transactions =
+            rows.iter().zip(&currencies).map(|(row, currency)| Transaction::new(row, currency)).collect();
+        serde_json::to_string(&BatchResult { transactions })
+            .map_err(|error| Fault::new("a batch's answer can't be written").because(error))
+    });
+    let batch = Batch { entries, claim, actor, status: StatusCode::CREATED.as_u16(), render };
+    Ok(to_response(caller.app.batches.post(batch).await?))
 }
 
 fn to_response(answer: Answer) -> Response {
