@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -15,6 +16,7 @@ use crate::fee::{ReminderPolicy, RunLimits};
 use crate::ledger::Currencies;
 use crate::outbox::{Deliverer, DelivererSettings};
 use crate::provider::payme::{Payme, PaymeSettings};
+use crate::support::Limits;
 
 /// What is set about the service, beyond the database.
 #[derive(Debug, Clone)]
@@ -31,6 +33,8 @@ pub struct AppSettings {
     pub fee_limits: RunLimits,
     /// When a tenant hears about an unpaid fee.
     pub reminders: ReminderPolicy,
+    /// How much somebody at the support desk may move alone.
+    pub support_limits: Arc<Limits>,
     /// How events are delivered.
     pub webhooks: DelivererSettings,
 }

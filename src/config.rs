@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -19,6 +20,7 @@ use crate::money::{Currency, CurrencyCode, Exponent, MinorUnits};
 use crate::outbox::DelivererSettings;
 use crate::provider::payme::auth::Keys;
 use crate::provider::payme::{FiscalItem, PaymeSettings};
+use crate::support::{Limit, Limits};
 
 /// Which database.
 #[derive(Debug, Clone, Args)]
@@ -126,6 +128,9 @@ pub struct ServeArgs {
     /// Fees and what is told about them.
     #[command(flatten)]
     pub fees: FeeArgs,
+    /// The support desk.
+    #[command(flatten)]
+    pub support: SupportArgs,
     /// Whether webhook endpoints may have private addresses
     #[arg(long, env = "HAMYON_WEBHOOK_ALLOW_PRIVATE")]
     pub webhook_allow_private: bool,
@@ -205,6 +210,32 @@ pub struct FeeArgs {
     /// Days after which access should be suspended for an unpaid fee
     #[arg(long, env = "HAMYON_SUSPEND_AFTER_DAYS", default_value_t = 14, value_parser = clap::value_parser!(u16).range(1..=365))]
     pub suspend_after_days: u16,
+}
+
+/// The support desk.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Support")]
+pub struct SupportArgs {
+    /// How much an agent, or a program with a token, may refund and adjust alone per wallet and day, as UZS=500000,XTR=100
+    #[arg(long, env = "HAMYON_SUPPORT_LIMIT_AGENT", default_value = "UZS=500000")]
+    pub support_limit_agent: String,
+    /// How much an approver or admin may refund and adjust alone per wallet and day
+    #[arg(long, env = "HAMYON_SUPPORT_LIMIT_APPROVER", default_value = "UZS=5000000")]
+    pub support_limit_approver: String,
+    /// Hours after which a request that nobody decided about is over
+    #[arg(long, env = "HAMYON_SUPPORT_REQUEST_HOURS", default_value_t = 168, value_parser = clap::value_parser!(u16).range(1..=8_760))]
+    pub support_request_hours: u16,
+}
+
+impl SupportArgs {
+    fn limits(&self) -> anyhow::Result<Limits> {
+        let limit = |name: &str, text: &str| Limit::parse(text).with_context(|| format!("{name}: {text:?}"));
+        Ok(Limits {
+            agent: limit("HAMYON_SUPPORT_LIMIT_AGENT", &self.support_limit_agent)?,
+            approver: limit("HAMYON_SUPPORT_LIMIT_APPROVER", &self.support_limit_approver)?,
+            request_hours: self.support_request_hours,
+        })
+    }
 }
 
 impl FeeArgs {
@@ -288,6 +319,7 @@ impl ServeArgs {
                 days: self.fees.reminder_days.clone(),
                 suspend_after_days: self.fees.suspend_after_days,
             },
+            support_limits: Arc::new(self.support.limits()?),
             webhooks: DelivererSettings { allow_private: self.webhook_allow_private, ..DelivererSettings::default() },
         })
     }

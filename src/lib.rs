@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! cli | http | provider | jobs   what the outside speaks
-//!   tenant | payment | batch | token | idempotency   one room per noun
+//!   tenant | payment | batch | support | staff | audit | token | idempotency   one room per noun
 //!     funding                    every credit, with what it sets off
 //!       ledger                   the one door to the rows
 //!         db                     the server, the pool, the transaction runner
@@ -24,6 +24,7 @@
 //! time and the line of the call log follow. The commit comes before the answer.
 
 pub mod app;
+pub mod audit;
 pub mod batch;
 pub mod cli;
 pub mod clock;
@@ -41,6 +42,8 @@ pub mod money;
 pub mod outbox;
 pub mod payment;
 pub mod provider;
+pub mod staff;
+pub mod support;
 pub mod telemetry;
 pub mod tenant;
 pub mod token;

@@ -8,7 +8,7 @@ use hamyon::batch::{Batch, Batches};
 use hamyon::clock::Clock;
 use hamyon::db::Database;
 use hamyon::idempotency::{self, Claim};
-use hamyon::ids::{Actor, ClientName, TenantId};
+use hamyon::ids::{Actor, TenantId};
 use hamyon::ledger::{self, Entry};
 use hamyon::money::CurrencyCode;
 use scoped_futures::ScopedFutureExt as _;
@@ -125,7 +125,7 @@ async fn hot_rate(db: &Database, round: usize, time: Duration) -> anyhow::Result
                     let request = serde_json::json!({ "reference": reference });
                     let batch = Batch {
                         entries: vec![entry("hot", -1, reference)?],
-                        claim: Claim::new(ClientName::parse("bench")?, key, "bench".to_owned(), request),
+                        claim: Claim::new("bench".to_owned(), key, "bench".to_owned(), request),
                         actor: Actor::job("bench"),
                         status: 201,
                         render: Box::new(|rows| Ok(rows.len().to_string())),

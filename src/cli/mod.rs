@@ -5,6 +5,7 @@ mod fees;
 mod migrate;
 pub mod payme;
 mod serve;
+mod staff;
 mod token;
 mod verify;
 
@@ -42,6 +43,9 @@ enum Command {
     /// Make, list and revoke API tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// The people at the support desk
+    #[command(subcommand)]
+    Staff(staff::StaffCommand),
     /// Tools for Payme
     #[command(subcommand)]
     Payme(PaymeCommand),
@@ -60,7 +64,12 @@ enum PaymeCommand {
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let filter = match &arguments.command {
         Command::Serve(_) => "info,sqlx=warn,tokio_cron_scheduler=warn",
-        Command::Migrate | Command::Verify(_) | Command::Fees(_) | Command::Token(_) | Command::Payme(_) => "warn",
+        Command::Migrate
+        | Command::Verify(_)
+        | Command::Fees(_)
+        | Command::Token(_)
+        | Command::Staff(_)
+        | Command::Payme(_) => "warn",
     };
     telemetry::start_log(arguments.log_format, filter)?;
     match arguments.command {
@@ -69,6 +78,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Verify(verify) => verify::run(&arguments.database, &verify).await,
         Command::Fees(fees) => fees::run(&arguments.database, fees).await,
         Command::Token(token) => token::run(&arguments.database, token).await,
+        Command::Staff(staff) => staff::run(&arguments.database, staff).await,
         Command::Payme(PaymeCommand::Conformance(conformance)) => payme::conformance(*conformance).await,
     }
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 
+use crate::audit;
 use crate::config::{self, DatabaseArgs};
 use crate::db::Server;
 use crate::ledger::verify::{self, Head, Report};
@@ -53,11 +54,16 @@ async fn verify_with(server: &Server, database: &DatabaseArgs, args: &VerifyArgs
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     let mut snapshot =
         db.pool().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.context("no snapshot")?;
-    let report = verify::verify(&mut snapshot, &anchor, |rows| {
+    let mut report = verify::verify(&mut snapshot, &anchor, |rows| {
         bar.set_message(format!("{rows} rows"));
         bar.tick();
     })
     .await?;
+    let (lines, wrong) = audit::verify::verify(&mut snapshot).await?;
+    report.audit_lines = lines;
+    if let Some(what) = wrong {
+        report.add("the audit", what);
+    }
     let heads = verify::heads(&mut snapshot).await?;
     snapshot.rollback().await?;
     bar.finish_and_clear();
@@ -78,8 +84,8 @@ async fn verify_with(server: &Server, database: &DatabaseArgs, args: &VerifyArgs
 
 fn print_report(report: &Report) {
     println!(
-        "{} wallets, {} rows, {} checkpoints, {} payments, {} anchored heads",
-        report.wallets, report.rows, report.checkpoints, report.payments, report.anchors
+        "{} wallets, {} rows, {} checkpoints, {} payments, {} anchored heads, {} lines of the audit",
+        report.wallets, report.rows, report.checkpoints, report.payments, report.anchors, report.audit_lines
     );
     if report.is_clean() {
         println!("Nothing is wrong.");

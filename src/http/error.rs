@@ -15,6 +15,7 @@ use crate::idempotency::KeyReused;
 use crate::ledger::{self, CurrencyRefusal};
 use crate::payment::order::OrderRefusal;
 use crate::provider::payme::link::LinkError;
+use crate::support::{self, DeedRefusal};
 use crate::tenant::TenantRefusal;
 
 tokio::task_local! {
@@ -314,6 +315,49 @@ impl From<RunRefusal> for Problem {
                 Self::conflict("too_many_overdue", "Too many dues are overdue", detail)
                     .with("overdue", overdue)
                     .with("decided", decided)
+            }
+        }
+    }
+}
+
+impl From<DeedRefusal> for Problem {
+    fn from(refusal: DeedRefusal) -> Self {
+        match refusal {
+            DeedRefusal::Key(reused) => reused.into(),
+            DeedRefusal::Desk(refusal) => refusal.into(),
+        }
+    }
+}
+
+impl From<support::Refusal> for Problem {
+    fn from(refusal: support::Refusal) -> Self {
+        use support::Refusal;
+        let detail = refusal.to_string();
+        let forbidden = |code, title| Self::new(StatusCode::FORBIDDEN, code, title, detail.clone());
+        match refusal {
+            Refusal::Ledger(refusal) => refusal.into(),
+            Refusal::GoesThroughProvider { seq, .. } => {
+                Self::unprocessable("goes_through_provider", "A top-up goes back through its provider", detail)
+                    .with("transaction", seq)
+            }
+            Refusal::UnknownRequest(_) => Self::not_found("request_not_found", detail),
+            Refusal::OwnRequest(request_id) => {
+                forbidden("own_request", "Somebody else decides").with("request_id", request_id)
+            }
+            Refusal::NotYours { request_id, .. } => {
+                forbidden("not_your_request", "Only who asked can withdraw").with("request_id", request_id)
+            }
+            Refusal::Decided { decision, decided_by, .. } => {
+                Self::conflict("already_decided", "Somebody has decided already", detail)
+                    .with("decision", decision)
+                    .with("decided_by", decided_by)
+            }
+            Refusal::Expired { expired_at, .. } => {
+                Self::conflict("request_expired", "The request waited too long", detail)
+                    .with("expired_at", expired_at.to_rfc3339())
+            }
+            Refusal::RoleTooSmall { needed } => {
+                forbidden("forbidden", "The caller may not do this").with("role", needed)
             }
         }
     }

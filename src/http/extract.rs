@@ -57,6 +57,10 @@ permissions!(
     FeesWrite,
     /// `webhooks:write`
     WebhooksWrite,
+    /// `support:write`
+    SupportWrite,
+    /// `support:approve`
+    SupportApprove,
 );
 
 /// A caller whose token allows `P`. A handler gets the application, and with it the database, from here and

@@ -7,14 +7,16 @@ mod health;
 mod openapi;
 mod payme;
 
-use std::net::SocketAddr;
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{MatchedPath, Request};
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, delete, get, post};
@@ -25,6 +27,7 @@ use uuid::Uuid;
 pub use error::Problem;
 
 use crate::app::App;
+use crate::fault::Fault;
 use crate::ids::ClientName;
 use error::REQUEST_ID;
 
@@ -53,6 +56,13 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/orders", post(api::orders::create))
         .route("/v1/orders/{order_id}", get(api::orders::get))
         .route("/v1/orders/{order_id}/close", post(api::orders::close))
+        .route("/v1/tenants/{tenant_id}/refunds", post(api::support::refund))
+        .route("/v1/tenants/{tenant_id}/adjustments", post(api::support::adjust))
+        .route("/v1/support-requests", get(api::support::list))
+        .route("/v1/support-requests/{request_id}", get(api::support::get))
+        .route("/v1/support-requests/{request_id}/approve", post(api::support::approve))
+        .route("/v1/support-requests/{request_id}/reject", post(api::support::reject))
+        .route("/v1/support-requests/{request_id}/withdraw", post(api::support::withdraw))
         .route("/v1/payment-links", post(api::payment_links::create))
         .layer(middleware::from_fn(bound_time));
     Router::new()
@@ -116,8 +126,7 @@ async fn observe(mut request: Request<Body>, next: Next) -> Response {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
-    let remote =
-        request.extensions().get::<axum::extract::ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_string());
+    let remote = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_string());
     let client = SeenClient::default();
     request.extensions_mut().insert(client.clone());
     request.extensions_mut().insert(RequestId(request_id.clone()));
@@ -165,3 +174,32 @@ fn known_method(method: &Method) -> &'static str {
 /// Our id of a request.
 #[derive(Debug, Clone)]
 pub struct RequestId(pub String);
+
+impl<S: Sync> FromRequestParts<S> for RequestId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| Fault::new("a request has no id").into())
+    }
+}
+
+/// Where a request comes from, as far as that is known.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerAddress(pub Option<IpAddr>);
+
+impl FromRequestParts<Arc<App>> for PeerAddress {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Infallible> {
+        let Some(ConnectInfo(peer)) = parts.extensions.get::<ConnectInfo<SocketAddr>>() else { return Ok(Self(None)) };
+        let forwarded = forwarded_for(&parts.headers);
+        Ok(Self(Some(app.remote_address(peer.ip(), forwarded.as_deref()))))
+    }
+}
+
+/// The whole list of forwarded addresses. A proxy may append a line of its own instead of extending the line
+/// that came, and then the first line is what the caller himself wrote.
+fn forwarded_for(headers: &HeaderMap) -> Option<String> {
+    let lines: Vec<&str> = headers.get_all("x-forwarded-for").iter().map(|line| line.to_str().unwrap_or("")).collect();
+    (!lines.is_empty()).then(|| lines.join(","))
+}

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 
-use super::{ANSWER_TIMEOUT, RequestId};
+use super::{ANSWER_TIMEOUT, RequestId, forwarded_for};
 use crate::app::App;
 use crate::provider::payme::{Incoming, PaymeError, envelope};
 
@@ -66,11 +66,4 @@ async fn answer_text(app: &Arc<App>, peer: SocketAddr, request_id: String, reque
             refuse(&PaymeError::Internal { reference: request_id })
         }
     }
-}
-
-/// The whole list of forwarded addresses. A proxy may append a line of its own instead of extending the line
-/// that came, and then the first line is what the caller himself wrote.
-fn forwarded_for(headers: &HeaderMap) -> Option<String> {
-    let lines: Vec<&str> = headers.get_all("x-forwarded-for").iter().map(|line| line.to_str().unwrap_or("")).collect();
-    (!lines.is_empty()).then(|| lines.join(","))
 }

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use sqlx::PgConnection;
 
 use crate::fault::{Error, Fault};
-use crate::ids::{ClientName, InvalidName};
+use crate::ids::InvalidName;
 
 /// A caller's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Key {
 /// A request that wants to happen once.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    client: ClientName,
+    owner: String,
     key: Key,
     operation: String,
     request: Value,
@@ -75,14 +75,15 @@ pub struct KeyReused {
 }
 
 impl Claim {
-    /// A claim of `client` on `key` for an operation (method and path) with this request.
+    /// A claim of `owner` (a client's name, or `staff:<username>`, which is none) on `key` for an operation (method
+    /// and path) with this request.
     #[must_use]
-    pub fn new(client: ClientName, key: Key, operation: String, request: Value) -> Self {
+    pub fn new(owner: String, key: Key, operation: String, request: Value) -> Self {
         let mut hasher = Sha256::new();
         hasher.update(operation.as_bytes());
         hasher.update([0]);
         hasher.update(request.to_string().as_bytes());
-        Self { client, key, operation, request, hash: hasher.finalize().into() }
+        Self { owner, key, operation, request, hash: hasher.finalize().into() }
     }
 }
 

@@ -19,7 +19,7 @@ pub struct Stored {
 /// Inserts keys and says how many were new; one that somebody else is inserting is waited for. The order of the
 /// keys is that of the waits, so two of these never wait for each other in a circle.
 pub async fn insert(conn: &mut PgConnection, claims: &[&Claim], now: DateTime<Utc>) -> Result<usize, Fault> {
-    let clients: Vec<String> = claims.iter().map(|claim| claim.client.to_string()).collect();
+    let clients: Vec<String> = claims.iter().map(|claim| claim.owner.clone()).collect();
     let keys: Vec<String> = claims.iter().map(|claim| claim.key.0.clone()).collect();
     let operations: Vec<String> = claims.iter().map(|claim| claim.operation.clone()).collect();
     let hashes: Vec<Vec<u8>> = claims.iter().map(|claim| claim.hash.to_vec()).collect();
@@ -49,7 +49,7 @@ pub async fn find(conn: &mut PgConnection, claim: &Claim) -> Result<Stored, Faul
         "-- idempotency::find
            SELECT operation, request_hash, request, status, answer
              FROM idempotency_keys WHERE client = $1 AND key = $2",
-        claim.client.as_str(),
+        claim.owner,
         claim.key.0,
     )
     .fetch_one(conn)
@@ -66,7 +66,7 @@ pub async fn find(conn: &mut PgConnection, claim: &Claim) -> Result<Stored, Faul
 }
 
 pub async fn finish(conn: &mut PgConnection, finished: &[(&Claim, &Answer)]) -> Result<(), Fault> {
-    let clients: Vec<String> = finished.iter().map(|(claim, _)| claim.client.to_string()).collect();
+    let clients: Vec<String> = finished.iter().map(|(claim, _)| claim.owner.clone()).collect();
     let keys: Vec<String> = finished.iter().map(|(claim, _)| claim.key.0.clone()).collect();
     let statuses: Vec<i16> = finished.iter().map(|(_, answer)| i16::try_from(answer.status).unwrap_or(500)).collect();
     let bodies: Vec<String> = finished.iter().map(|(_, answer)| answer.body.clone()).collect();

@@ -26,5 +26,5 @@ pub use currencies::{Currencies, CurrencyRefusal, add_currency};
 pub use entry::{Entry, Floor, Metadata, MetadataError, PostedRow};
 pub use error::Refusal;
 pub use kind::{CustomKind, Direction, Kind};
-pub use post::{find, open_wallet, post, post_or_leave_out};
-pub use statement::{Balance, StatementPage, StatementQuery, balance, statement};
+pub use post::{find, lock_wallet, open_wallet, post, post_or_leave_out, rehearse};
+pub use statement::{Balance, StatementPage, StatementQuery, balance, row, statement};

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use super::balance::{Known, Shortage, decide};
+use super::balance::{Decision, Known, Shortage, decide};
 use super::{Entry, Kind, PostedRow, Refusal, store};
 use crate::fault::{Error, Fault};
 use crate::ids::{Actor, Reference, TenantId};
@@ -44,7 +44,36 @@ pub async fn post_or_leave_out(
     if entries.is_empty() {
         return Ok(Vec::new());
     }
-    let wallet_ids = lock(conn, entries, now).await?;
+    let decision = lock_and_decide(conn, entries, shortage, actor, now).await?;
+    if !decision.wallets.is_empty() {
+        store::write(conn, &decision).await?;
+    }
+    Ok(decision.rows.into_iter().map(|decided| decided.map(|decided| decided.row)).collect())
+}
+
+/// Decides like [`post()`] and writes nothing: the rows as they would be now. The wallets stay locked.
+///
+/// # Errors
+/// See [`post()`].
+pub async fn rehearse(
+    conn: &mut PgConnection,
+    entries: &[Entry],
+    actor: &Actor,
+    now: DateTime<Utc>,
+) -> Result<Vec<PostedRow>, Error<Refusal>> {
+    let decision = lock_and_decide(conn, entries, Shortage::Refuse, actor, now).await?;
+    Ok(decision.rows.into_iter().flatten().map(|decided| decided.row).collect())
+}
+
+async fn lock_and_decide(
+    conn: &mut PgConnection,
+    entries: &[Entry],
+    shortage: Shortage,
+    actor: &Actor,
+    now: DateTime<Utc>,
+) -> Result<Decision, Error<Refusal>> {
+    let keys = entries.iter().map(|entry| (entry.tenant_id.clone(), entry.currency.clone())).collect();
+    let wallet_ids = lock(conn, keys, now).await?;
     // A second statement: the one that waited for the lock still sees the time before its wait.
     let mut reading = store::read_wallets(conn, &wallet_ids, entries).await?;
     let mut wallets = HashMap::with_capacity(wallet_ids.len());
@@ -55,11 +84,21 @@ pub async fn post_or_leave_out(
     }
     let originals = store::read_originals(conn, &wallet_ids, entries).await?;
     let known = Known { wallets, originals, booked: reading.booked };
-    let decision = decide(known, entries, shortage, actor, now)?;
-    if !decision.wallets.is_empty() {
-        store::write(conn, &decision).await?;
-    }
-    Ok(decision.rows.into_iter().map(|decided| decided.map(|decided| decided.row)).collect())
+    decide(known, entries, shortage, actor, now)
+}
+
+/// Locks one wallet, opening it when it is missing, before something is read that the next posting must not
+/// overtake. The lock is the one that [`post()`] takes.
+///
+/// # Errors
+/// [`Refusal::UnknownTenant`], [`Refusal::UnknownCurrency`].
+pub async fn lock_wallet(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    currency: &CurrencyCode,
+    now: DateTime<Utc>,
+) -> Result<(), Error<Refusal>> {
+    lock(conn, vec![(tenant_id.clone(), currency.clone())], now).await.map(|_| ())
 }
 
 /// Opens a wallet, or finds it open.
@@ -91,10 +130,13 @@ pub async fn find(
 
 type WalletIds = HashMap<(TenantId, CurrencyCode), i64>;
 
-/// Locks the wallets of the entries, opening those that are missing.
-async fn lock(conn: &mut PgConnection, entries: &[Entry], now: DateTime<Utc>) -> Result<WalletIds, Error<Refusal>> {
-    let keys: BTreeSet<(TenantId, CurrencyCode)> =
-        entries.iter().map(|entry| (entry.tenant_id.clone(), entry.currency.clone())).collect();
+/// Locks the wallets, opening those that are missing. `asked` names the wallet of each entry.
+async fn lock(
+    conn: &mut PgConnection,
+    asked: Vec<(TenantId, CurrencyCode)>,
+    now: DateTime<Utc>,
+) -> Result<WalletIds, Error<Refusal>> {
+    let keys: BTreeSet<(TenantId, CurrencyCode)> = asked.iter().cloned().collect();
     let keys: Vec<_> = keys.into_iter().collect();
     let locked = store::lock_wallets(conn, &keys).await?;
     if locked.len() == keys.len() {
@@ -104,12 +146,13 @@ async fn lock(conn: &mut PgConnection, entries: &[Entry], now: DateTime<Utc>) ->
     // another transaction have opened one in between, PostgreSQL finds the deadlock and the runner repeats.
     store::create_wallets(conn, &keys, now).await?;
     let locked = store::lock_wallets(conn, &keys).await?;
-    for (index, entry) in entries.iter().enumerate() {
-        if !locked.contains_key(&(entry.tenant_id.clone(), entry.currency.clone())) {
-            let refusal = if store::tenant_exists(conn, &entry.tenant_id).await? {
-                Refusal::UnknownCurrency { index, currency: entry.currency.clone() }
+    for (index, key) in asked.into_iter().enumerate() {
+        if !locked.contains_key(&key) {
+            let (tenant_id, currency) = key;
+            let refusal = if store::tenant_exists(conn, &tenant_id).await? {
+                Refusal::UnknownCurrency { index, currency }
             } else {
-                Refusal::UnknownTenant { index, tenant_id: entry.tenant_id.clone() }
+                Refusal::UnknownTenant { index, tenant_id }
             };
             return Err(Error::Refused(refusal));
         }

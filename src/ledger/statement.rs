@@ -186,3 +186,18 @@ pub async fn statement(
     let next_after_seq = if more { rows.last().map(|row| row.seq) } else { None };
     Ok(StatementPage { rows, next_after_seq })
 }
+
+/// One row of a wallet, with the balance after it.
+///
+/// # Errors
+/// A fault.
+pub async fn row(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    currency: &CurrencyCode,
+    seq: i64,
+) -> Result<Option<PostedRow>, Fault> {
+    let Some(after_seq) = seq.checked_sub(1) else { return Ok(None) };
+    let page = statement(conn, tenant_id, currency, &StatementQuery { after_seq, limit: 1, kind: None }).await?;
+    Ok(page.rows.into_iter().find(|row| row.seq == seq))
+}

@@ -38,6 +38,8 @@ pub struct Report {
     pub payments: u64,
     /// Heads that an anchor knew.
     pub anchors: u64,
+    /// Lines of the audit whose hash was made anew.
+    pub audit_lines: u64,
     /// How many things are wrong.
     pub wrong: u64,
     /// The first ones of them.
@@ -65,7 +67,8 @@ const CHECKPOINT_OF_NOTHING: &str = "there is a checkpoint at a row that doesn't
 const FINDINGS_MAX: usize = 100;
 
 impl Report {
-    fn add(&mut self, place: impl Into<String>, what: impl Into<String>) {
+    /// Notes something that is wrong.
+    pub fn add(&mut self, place: impl Into<String>, what: impl Into<String>) {
         self.wrong = self.wrong.saturating_add(1);
         if self.findings.len() < FINDINGS_MAX {
             self.findings.push(Finding { place: place.into(), what: what.into() });

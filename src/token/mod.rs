@@ -35,11 +35,15 @@ pub enum Scope {
     FeesWrite,
     /// Register webhook endpoints and replay deliveries.
     WebhooksWrite,
+    /// Refund and adjust within the limit, and ask for more.
+    SupportWrite,
+    /// Decide about what others asked for.
+    SupportApprove,
 }
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::TenantsRead,
         Self::TenantsWrite,
         Self::LedgerRead,
@@ -48,6 +52,8 @@ impl Scope {
         Self::CurrenciesWrite,
         Self::FeesWrite,
         Self::WebhooksWrite,
+        Self::SupportWrite,
+        Self::SupportApprove,
     ];
 
     /// The name.
@@ -62,6 +68,8 @@ impl Scope {
             Self::CurrenciesWrite => "currencies:write",
             Self::FeesWrite => "fees:write",
             Self::WebhooksWrite => "webhooks:write",
+            Self::SupportWrite => "support:write",
+            Self::SupportApprove => "support:approve",
         }
     }
 
@@ -73,7 +81,7 @@ impl Scope {
         Self::ALL.into_iter().find(|scope| scope.as_str() == text).ok_or(InvalidName {
             what: "scope",
             rule: "must be one of tenants:read, tenants:write, ledger:read, ledger:post, payments:write, \
-                   currencies:write, fees:write, webhooks:write",
+                   currencies:write, fees:write, webhooks:write, support:write, support:approve",
         })
     }
 }

@@ -5,7 +5,7 @@ use futures::future::join_all;
 use hamyon::batch::{Batch, Refusal};
 use hamyon::fault::Error;
 use hamyon::idempotency::{Answer, Claim, Key};
-use hamyon::ids::{Actor, ClientName};
+use hamyon::ids::Actor;
 use hamyon::ledger::{self, Entry};
 use serde_json::json;
 use sqlx::{Connection as _, Executor as _};
@@ -17,10 +17,9 @@ use crate::support::app::entry;
 /// A batch under a key, which is also what it asks for.
 fn batch(key: &str, entries: Vec<Entry>) -> Batch {
     let request = json!(entries.iter().map(|entry| entry.reference.as_str()).collect::<Vec<_>>());
-    let client = ClientName::parse("shop").unwrap();
     Batch {
         entries,
-        claim: Claim::new(client, Key::parse(key).unwrap(), "test".to_owned(), request),
+        claim: Claim::new("shop".to_owned(), Key::parse(key).unwrap(), "test".to_owned(), request),
         actor: Actor::job("shop"),
         status: 201,
         render: Box::new(|rows| Ok(rows.iter().map(|row| format!("{} {}", row.seq, row.reference)).collect())),

@@ -94,7 +94,7 @@ pub async fn post(
     json: Json<BatchBody>,
 ) -> Result<Response, Problem> {
     let (entries, currencies) = entries(&caller.app, json.body).await?;
-    let claim = Claim::new(caller.client.clone(), key, "POST /v1/transactions/batch".to_owned(), json.value);
+    let claim = Claim::new(caller.client.to_string(), key, "POST /v1/transactions/batch".to_owned(), json.value);
     let actor = caller.actor();
     let render = Box::new(move |rows: &[PostedRow]| {
         let transactions =

@@ -8,6 +8,7 @@ pub mod orders;
 pub mod payment_links;
 pub mod plans;
 pub mod subscriptions;
+pub mod support;
 pub mod tenants;
 pub mod transactions;
 pub mod webhooks;

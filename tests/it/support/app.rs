@@ -18,6 +18,7 @@ use hamyon::money::{CurrencyCode, MinorUnits};
 use hamyon::outbox::DelivererSettings;
 use hamyon::provider::payme::PaymeSettings;
 use hamyon::provider::payme::auth::Keys;
+use hamyon::support::{Limit, Limits};
 use hamyon::token::{self, Scope};
 use reqwest::StatusCode;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -88,6 +89,11 @@ pub fn settings() -> AppSettings {
         trusted_proxies: Vec::new(),
         fee_limits: RunLimits::default(),
         reminders: ReminderPolicy::default(),
+        support_limits: Arc::new(Limits {
+            agent: Limit::parse("UZS=1000").expect("a limit"),
+            approver: Limit::parse("UZS=5000").expect("a limit"),
+            request_hours: 24,
+        }),
         // The receivers of the tests are on this machine.
         webhooks: DelivererSettings { allow_private: true, ..DelivererSettings::default() },
     }
