@@ -158,3 +158,7 @@ GRANT SELECT, INSERT, UPDATE ON staff, staff_sessions, support_requests TO hamyo
 GRANT SELECT, INSERT, DELETE ON login_failures TO hamyon_service;
 GRANT SELECT, INSERT ON audit_log, payment_account_values TO hamyon_service;
 GRANT SELECT, UPDATE ON audit_head TO hamyon_service;
+
+-- What `explain` looks for: what happened in the moment of a row.
+CREATE INDEX events_tenant_created_idx ON events (tenant_id, created_at);
+CREATE INDEX dues_tenant_idx ON dues (tenant_id, month DESC, due_id);

@@ -33,6 +33,8 @@ pub struct AppSettings {
     pub fee_limits: RunLimits,
     /// When a tenant hears about an unpaid fee.
     pub reminders: ReminderPolicy,
+    /// Whether browsers reach the console by https, so that its cookies go nowhere else.
+    pub console_https: bool,
     /// How much somebody at the support desk may move alone.
     pub support_limits: Arc<Limits>,
     /// How events are delivered.

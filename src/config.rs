@@ -225,6 +225,9 @@ pub struct SupportArgs {
     /// Hours after which a request that nobody decided about is over
     #[arg(long, env = "HAMYON_SUPPORT_REQUEST_HOURS", default_value_t = 168, value_parser = clap::value_parser!(u16).range(1..=8_760))]
     pub support_request_hours: u16,
+    /// Browsers reach the console by https, through a proxy in front of us: its cookies go nowhere else
+    #[arg(long, env = "HAMYON_CONSOLE_HTTPS")]
+    pub console_https: bool,
 }
 
 impl SupportArgs {
@@ -319,6 +322,7 @@ impl ServeArgs {
                 days: self.fees.reminder_days.clone(),
                 suspend_after_days: self.fees.suspend_after_days,
             },
+            console_https: self.support.console_https,
             support_limits: Arc::new(self.support.limits()?),
             webhooks: DelivererSettings { allow_private: self.webhook_allow_private, ..DelivererSettings::default() },
         })

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! cli | http | provider | jobs   what the outside speaks
-//!   tenant | payment | batch | support | staff | audit | token | idempotency   one room per noun
+//!   inquiry | tenant | payment | batch | support | staff | audit | token | idempotency   one room per noun
 //!     funding                    every credit, with what it sets off
 //!       ledger                   the one door to the rows
 //!         db                     the server, the pool, the transaction runner
@@ -36,6 +36,7 @@ pub mod funding;
 pub mod http;
 pub mod idempotency;
 pub mod ids;
+pub mod inquiry;
 pub mod jobs;
 pub mod ledger;
 pub mod money;

@@ -12,6 +12,7 @@ use scoped_futures::ScopedFutureExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::app::App;
+use crate::audit::Who;
 use crate::clock::Clock;
 use crate::config::ServeArgs;
 use crate::db::Database;
@@ -22,6 +23,7 @@ use crate::ids::{Actor, OrderId, Pocket, Reason, Reference, TenantId};
 use crate::ledger::{self, Entry, Floor, Kind, Metadata};
 use crate::money::{CurrencyCode, MinorUnits, Month};
 use crate::payment::order::{self, Order, OrderStatus};
+use crate::staff::{self, Role, Username};
 use crate::tenant::{self, Locale, Tenant, TimeZone};
 use crate::token;
 
@@ -29,6 +31,10 @@ use crate::token;
 const DEMO_TOKEN: &str = "hamyon_demo_token_for_this_machine_only";
 const DEMO_PAYME_KEY: &str = "demo-payme-key";
 const DEMO_PAYME_TEST_KEY: &str = "demo-payme-test-key";
+/// Who works at the demonstration's support desk, and with which password.
+const DEMO_AGENT: (&str, Role) = ("dilnoza", Role::Agent);
+const DEMO_APPROVER: (&str, Role) = ("rustam", Role::Approver);
+const DEMO_PASSWORD: &str = "hamyon-demo";
 const DEMO_MERCHANT_ID: &str = "587f72c72cac0d162c722ae2";
 
 /// How many orders a demonstration has ready to be paid, in tiyin what each costs.
@@ -102,6 +108,13 @@ enum Refusal {
     Tenant(tenant::TenantRefusal),
     Order(order::OrderRefusal),
     Fee(fee::FeeRefusal),
+    Staff(staff::StaffRefusal),
+}
+
+impl From<staff::StaffRefusal> for Refusal {
+    fn from(refusal: staff::StaffRefusal) -> Self {
+        Self::Staff(refusal)
+    }
 }
 
 impl From<fee::FeeRefusal> for Refusal {
@@ -135,6 +148,7 @@ impl From<Refusal> for anyhow::Error {
             Refusal::Tenant(refusal) => refusal.into(),
             Refusal::Order(refusal) => refusal.into(),
             Refusal::Fee(refusal) => refusal.into(),
+            Refusal::Staff(refusal) => refusal.into(),
         }
     }
 }
@@ -159,6 +173,11 @@ pub async fn fill(app: &Arc<App>) -> anyhow::Result<Filled> {
                 }
                 funding::post(conn, &history()?, Vec::new(), &Actor::job("demo"), then).await.widen()?;
                 subscribe(conn, then).await?;
+                for (username, role) in [DEMO_AGENT, DEMO_APPROVER] {
+                    let username = Username::parse(username).map_err(invalid)?;
+                    let password = SecretString::from(DEMO_PASSWORD);
+                    staff::add(conn, &Who::cli(), &username, role, password, now).await.widen()?;
+                }
             }
             Ok((open_orders(conn, app.payme.terms().lifetime, now).await?, !marked))
         }
@@ -307,6 +326,7 @@ impl Filled {
             "
 This is a demonstration: the data is invented, the keys are known to everybody.
 
+  Support desk       http://{address}/console (as dilnoza, an agent, or rustam, an approver; password {DEMO_PASSWORD})
   API documentation  http://{address}/docs
   Metrics            http://{address}/metrics
 

@@ -1,6 +1,7 @@
 //! HTTP: every path in one list, and what surrounds every request.
 
 mod api;
+pub mod console;
 mod error;
 mod extract;
 mod health;
@@ -67,6 +68,7 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(middleware::from_fn(bound_time));
     Router::new()
         .merge(v1)
+        .merge(console::router().layer(middleware::from_fn(bound_time)))
         // Payme wants HTTP 200 for every method, so the door answers them all itself.
         .route("/payme", any(payme::answer))
         .route("/healthz", get(health::healthz))

@@ -42,7 +42,8 @@ impl Job {
     }
 
     /// When it is poked. Seconds come first; the zone doesn't matter.
-    const fn schedule(self) -> &'static str {
+    #[must_use]
+    pub const fn schedule(self) -> &'static str {
         match self {
             Self::PaymeSweep => "0 * * * * *",
             Self::FeeRun | Self::Reminders => "0 */5 * * * *",

@@ -62,6 +62,12 @@ impl Month {
         Self(self.0.checked_add_months(Months::new(1)).unwrap_or(self.0))
     }
 
+    /// The month before it.
+    #[must_use]
+    pub fn previous(self) -> Self {
+        Self(self.0.checked_sub_months(Months::new(1)).unwrap_or(self.0))
+    }
+
     /// The instant at which it begins in a zone.
     #[must_use]
     pub fn begins_at(self, zone: Tz) -> DateTime<Utc> {

@@ -22,6 +22,8 @@ mod api_access;
 mod api_input;
 mod balance;
 mod conformance;
+mod console;
+mod console_browser;
 mod crash;
 mod currencies;
 mod demo;

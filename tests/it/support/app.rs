@@ -89,6 +89,7 @@ pub fn settings() -> AppSettings {
         trusted_proxies: Vec::new(),
         fee_limits: RunLimits::default(),
         reminders: ReminderPolicy::default(),
+        console_https: false,
         support_limits: Arc::new(Limits {
             agent: Limit::parse("UZS=1000").expect("a limit"),
             approver: Limit::parse("UZS=5000").expect("a limit"),

@@ -5,6 +5,7 @@ pub mod api;
 pub mod app;
 pub mod book;
 pub mod cluster;
+pub mod console;
 pub mod fake_merchant;
 pub mod hooks;
 pub mod intruder;

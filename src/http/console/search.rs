@@ -1,0 +1,83 @@
+//! From what a customer says to the tenant.
+
+use askama::Template;
+use axum::extract::Query;
+use axum::http::StatusCode;
+use axum::response::Response;
+use chrono::{Days, NaiveDate};
+use rust_decimal::Decimal;
+use serde::Deserialize;
+
+use super::money;
+use super::page::{ConsoleError, Frame, show};
+use super::session::{Staff, Viewer};
+use crate::inquiry::{Hits, PaymentLine, RowHit, Search, search};
+use crate::money::day_begins_at;
+
+/// What is looked for.
+#[derive(Debug, Deserialize)]
+pub struct SearchQuery {
+    #[serde(default)]
+    q: String,
+    #[serde(default)]
+    amount: String,
+    #[serde(default)]
+    day: String,
+}
+
+#[derive(Template)]
+#[template(path = "search.html")]
+struct SearchPage {
+    frame: Frame,
+    q: String,
+    amount: String,
+    day: String,
+    asked: bool,
+    hits: Hits,
+}
+
+impl SearchPage {
+    fn money(amount: &i64, currency: &str, exponent: &i16) -> String {
+        money::of_columns(*amount, currency, *exponent)
+    }
+
+    fn row_money(row: &RowHit) -> String {
+        Self::money(&row.amount, &row.currency, &row.exponent)
+    }
+
+    fn payment_money(payment: &PaymentLine) -> String {
+        Self::money(&payment.amount, &payment.currency, &payment.exponent)
+    }
+}
+
+/// The start page.
+pub async fn page(staff: Staff<Viewer>, Query(query): Query<SearchQuery>) -> Result<Response, ConsoleError> {
+    let language = staff.language();
+    let wrong =
+        |field: &str, rule: &str| ConsoleError::Refused(language, StatusCode::BAD_REQUEST, format!("{field}: {rule}"));
+    let amount = match query.amount.trim() {
+        "" => None,
+        text => {
+            let text = text.replace(['\u{a0}', ' '], "").replace(',', ".").replace('\u{2212}', "-");
+            Some(Decimal::from_str_exact(&text).map_err(|_| wrong(staff.frame.w.amount, "150000.50"))?)
+        }
+    };
+    let zone = super::health::OFFICE_ZONE;
+    let day = match query.day.trim() {
+        "" => None,
+        text => {
+            let day =
+                NaiveDate::parse_from_str(text, "%Y-%m-%d").map_err(|_| wrong(staff.frame.w.day, "2026-12-01"))?;
+            let next = day.checked_add_days(Days::new(1)).unwrap_or(day);
+            Some((day_begins_at(day, zone), day_begins_at(next, zone)))
+        }
+    };
+    let asked = !query.q.trim().is_empty() || (amount.is_some() && day.is_some());
+    let hits = if asked {
+        let mut conn = staff.app.db.pool().acquire().await?;
+        search(&mut conn, &Search { text: query.q.clone(), amount, day }).await?
+    } else {
+        Hits::default()
+    };
+    show(&SearchPage { frame: staff.frame, q: query.q, amount: query.amount, day: query.day, asked, hits })
+}

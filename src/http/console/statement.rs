@@ -1,0 +1,171 @@
+//! A statement to take along: CSV for a spreadsheet, and a page to print in the tenant's own language and zone.
+
+use askama::Template;
+use axum::extract::{Path, Query};
+use axum::http::StatusCode;
+use axum::response::Response;
+use chrono::{DateTime, Days, NaiveDate, Utc};
+use chrono_tz::Tz;
+use serde::Deserialize;
+
+use super::money;
+use super::page::{ConsoleError, download, show};
+use super::session::{Staff, Viewer};
+use super::words::Words;
+use crate::fault::Fault;
+use crate::ids::TenantId;
+use crate::ledger::{self, PostedRow, StatementQuery};
+use crate::money::{Currency, CurrencyCode, MinorUnits, day_begins_at, local_day};
+use crate::tenant::{self, Tenant};
+
+/// The most rows of one statement. More is for `hamyon export`.
+const ROWS_MAX: usize = 10_000;
+const PAGE_ROWS: i64 = 500;
+
+/// Which wallet, and which days, both included.
+#[derive(Debug, Deserialize)]
+pub struct StatementParameters {
+    currency: Option<String>,
+    #[serde(default)]
+    from: String,
+    #[serde(default)]
+    to: String,
+}
+
+struct Statement {
+    tenant: Tenant,
+    currency: Currency,
+    from: NaiveDate,
+    to: NaiveDate,
+    opening: MinorUnits,
+    closing: MinorUnits,
+    rows: Vec<PostedRow>,
+}
+
+async fn read(
+    staff: &Staff<Viewer>,
+    tenant_id: &str,
+    parameters: &StatementParameters,
+) -> Result<Statement, ConsoleError> {
+    let language = staff.language();
+    let not_found = || ConsoleError::NotFound(language);
+    let tenant_id = TenantId::parse(tenant_id).map_err(|_| not_found())?;
+    let code = CurrencyCode::parse(parameters.currency.as_deref().unwrap_or("UZS")).map_err(|_| not_found())?;
+    let currency = staff.app.currencies.find(&code).await?.ok_or_else(not_found)?;
+    let mut conn = staff.app.db.pool().acquire().await?;
+    let tenant = tenant::find(&mut conn, &tenant_id).await?.ok_or_else(not_found)?;
+    let zone = tenant.time_zone.zone();
+    let today = local_day(staff.app.clock.now(), zone);
+    let day = |text: &str, otherwise: NaiveDate| match text.trim() {
+        "" => Ok(otherwise),
+        text => NaiveDate::parse_from_str(text, "%Y-%m-%d")
+            .map_err(|_| ConsoleError::Refused(language, StatusCode::BAD_REQUEST, "2026-12-01".to_owned())),
+    };
+    let to = day(&parameters.to, today)?;
+    let from = day(&parameters.from, to.checked_sub_days(Days::new(31)).unwrap_or(to))?;
+    let begins = day_begins_at(from, zone);
+    let ends = day_begins_at(to.checked_add_days(Days::new(1)).unwrap_or(to), zone);
+    // The balance a moment before the first day: its last row is where the statement begins.
+    let before = begins.checked_sub_signed(chrono::TimeDelta::microseconds(1)).unwrap_or(begins);
+    let opening = ledger::balance(&mut conn, &tenant_id, &code, Some(before)).await?;
+    let (opening, mut after_seq) = opening.map_or((MinorUnits::ZERO, 0), |balance| (balance.balance, balance.seq));
+    let mut rows: Vec<PostedRow> = Vec::new();
+    loop {
+        let query = StatementQuery { after_seq, limit: PAGE_ROWS, kind: None };
+        let page = ledger::statement(&mut conn, &tenant_id, &code, &query).await?;
+        let ended = page.rows.iter().any(|row| row.recorded_at >= ends);
+        rows.extend(page.rows.into_iter().filter(|row| row.recorded_at < ends));
+        if rows.len() > ROWS_MAX {
+            let words = format!("{ROWS_MAX}+; hamyon export");
+            return Err(ConsoleError::Refused(language, StatusCode::UNPROCESSABLE_ENTITY, words));
+        }
+        match page.next_after_seq {
+            Some(next) if !ended => after_seq = next,
+            _ => break,
+        }
+    }
+    let closing = rows.last().map_or(opening, |row| row.balance_after);
+    Ok(Statement { tenant, currency, from, to, opening, closing, rows })
+}
+
+/// Text that a spreadsheet would take for a formula gets an apostrophe before it.
+fn cell(text: &str) -> String {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() }
+}
+
+/// CSV (RFC 4180), UTF-8.
+pub async fn csv(
+    staff: Staff<Viewer>,
+    Path(tenant_id): Path<String>,
+    Query(parameters): Query<StatementParameters>,
+) -> Result<Response, ConsoleError> {
+    let statement = read(&staff, &tenant_id, &parameters).await?;
+    let exponent = statement.currency.exponent;
+    let zone = statement.tenant.time_zone.zone();
+    let broken = |error: csv::Error| Fault::new("a statement can't be written as CSV").because(error);
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer
+        .write_record(["seq", "recorded_at", "kind", "amount", "currency", "balance_after", "reference", "reason"])
+        .map_err(broken)?;
+    for row in &statement.rows {
+        writer
+            .write_record([
+                row.seq.to_string(),
+                row.recorded_at.with_timezone(&zone).to_rfc3339(),
+                row.kind.to_string(),
+                row.amount.to_text(exponent),
+                row.currency.to_string(),
+                row.balance_after.to_text(exponent),
+                cell(row.reference.as_str()),
+                cell(row.reason.as_ref().map(crate::ids::Reason::as_str).unwrap_or_default()),
+            ])
+            .map_err(broken)?;
+    }
+    let bytes =
+        writer.into_inner().map_err(|error| Fault::new("a statement can't be written").because(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|error| Fault::new("a statement is not UTF-8").because(error))?;
+    let name = format!("{}-{}-{}.csv", statement.currency.code, statement.from, statement.to);
+    Ok(download(&name, "text/csv; charset=utf-8", text))
+}
+
+#[derive(Template)]
+#[template(path = "statement.html")]
+struct StatementPage {
+    lang: &'static str,
+    w: &'static Words,
+    statement: Statement,
+    zone: Tz,
+    made_at: String,
+}
+
+impl StatementPage {
+    fn money(&self, amount: &MinorUnits) -> String {
+        money::text(*amount, &self.statement.currency)
+    }
+
+    fn digits(&self, amount: &MinorUnits) -> String {
+        money::digits(*amount, self.statement.currency.exponent)
+    }
+
+    fn time(&self, at: &DateTime<Utc>) -> String {
+        money::time(*at, self.zone)
+    }
+}
+
+/// The page to print, which a browser saves as PDF.
+pub async fn print(
+    staff: Staff<Viewer>,
+    Path(tenant_id): Path<String>,
+    Query(parameters): Query<StatementParameters>,
+) -> Result<Response, ConsoleError> {
+    let statement = read(&staff, &tenant_id, &parameters).await?;
+    let zone = statement.tenant.time_zone.zone();
+    let locale = statement.tenant.locale;
+    show(&StatementPage {
+        lang: locale.as_str(),
+        w: Words::of(locale),
+        zone,
+        made_at: money::time(staff.app.clock.now(), zone),
+        statement,
+    })
+}

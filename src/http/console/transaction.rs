@@ -1,0 +1,97 @@
+//! One row and its story: which rule, which numbers, what caused it, what it caused.
+
+use askama::Template;
+use axum::extract::Path;
+use axum::response::Response;
+use chrono::{DateTime, Utc};
+use chrono_tz::Tz;
+
+use super::money;
+use super::page::{ConsoleError, Frame, show};
+use super::session::{Staff, Viewer};
+use crate::ids::TenantId;
+use crate::inquiry::{self, DueLine, PaymentLine, Story};
+use crate::ledger::{self, Kind};
+use crate::money::{Currency, CurrencyCode, MinorUnits};
+use crate::tenant;
+
+#[derive(Template)]
+#[template(path = "transaction.html")]
+struct TransactionPage {
+    frame: Frame,
+    tenant_id: String,
+    zone: Tz,
+    currency: Currency,
+    story: Story,
+    rule: &'static str,
+    /// For a top-up: what is missing for its way back through the provider; none when there is enough.
+    topup_missing: Option<Option<String>>,
+    form_key: String,
+}
+
+impl TransactionPage {
+    fn time(&self, at: &DateTime<Utc>) -> String {
+        money::time(*at, self.zone)
+    }
+
+    fn money(&self, amount: &MinorUnits) -> String {
+        money::text(*amount, &self.currency)
+    }
+
+    fn columns(amount: &i64, currency: &str, exponent: &i16) -> String {
+        money::of_columns(*amount, currency, *exponent)
+    }
+
+    fn payment_state(&self, payment: &PaymentLine) -> &'static str {
+        super::tenant::payment_state(self.frame.w, payment)
+    }
+
+    fn due_money(due: &DueLine) -> String {
+        Self::columns(&due.amount, &due.currency, &due.exponent)
+    }
+
+    fn left_text(&self) -> Option<String> {
+        self.story.left.filter(|left| left.is_positive()).map(|left| left.to_text(self.currency.exponent))
+    }
+}
+
+/// The page.
+pub async fn page(
+    staff: Staff<Viewer>,
+    Path((tenant_id, code, seq)): Path<(String, String, String)>,
+) -> Result<Response, ConsoleError> {
+    let not_found = || ConsoleError::NotFound(staff.language());
+    let tenant_id = TenantId::parse(tenant_id).map_err(|_| not_found())?;
+    let code = CurrencyCode::parse(code).map_err(|_| not_found())?;
+    let seq: i64 = seq.parse().map_err(|_| not_found())?;
+    let currency = staff.app.currencies.find(&code).await?.ok_or_else(not_found)?;
+    let mut conn = staff.app.db.pool().acquire().await?;
+    let tenant = tenant::find(&mut conn, &tenant_id).await?.ok_or_else(not_found)?;
+    let story = inquiry::explain(&mut conn, &tenant_id, &currency, seq).await?.ok_or_else(not_found)?;
+    let w = staff.frame.w;
+    let rule = match story.row.kind {
+        Kind::TopUp => w.rule_top_up,
+        Kind::TopUpReversal => w.rule_reversal,
+        Kind::SubscriptionFee => w.rule_fee,
+        Kind::Refund => w.rule_refund,
+        Kind::Adjustment => w.rule_adjustment,
+        Kind::Custom(_) => w.rule_custom,
+    };
+    let topup_missing = if story.row.kind == Kind::TopUp && story.given_back.is_empty() {
+        let available = ledger::balance(&mut conn, &tenant_id, &code, None).await?.map(|balance| balance.available);
+        let short = story.row.amount.checked_sub(available.unwrap_or_default()).unwrap_or_default();
+        Some(short.is_positive().then(|| money::text(short, &currency)))
+    } else {
+        None
+    };
+    show(&TransactionPage {
+        tenant_id: tenant_id.to_string(),
+        zone: tenant.time_zone.zone(),
+        currency,
+        story,
+        rule,
+        topup_missing,
+        form_key: super::desk::form_key(),
+        frame: staff.frame,
+    })
+}

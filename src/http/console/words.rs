@@ -1,0 +1,288 @@
+//! Every word of the console, in the three languages side by side: a word that lacks one doesn't compile. A table
+//! of our own, since the libraries look words up by name at run time and show the name when one is missing.
+
+use crate::tenant::Locale;
+
+macro_rules! words {
+    ($($key:ident: $uz:literal | $ru:literal | $en:literal;)+) => {
+        /// The words of one language.
+        #[derive(Debug)]
+        pub struct Words {
+            $(pub $key: &'static str,)+
+        }
+
+        static UZ: Words = Words { $($key: $uz,)+ };
+        static RU: Words = Words { $($key: $ru,)+ };
+        static EN: Words = Words { $($key: $en,)+ };
+    };
+}
+
+impl Words {
+    /// The words of a language.
+    pub fn of(language: Locale) -> &'static Self {
+        match language {
+            Locale::Uz => &UZ,
+            Locale::Ru => &RU,
+            Locale::En => &EN,
+        }
+    }
+}
+
+words! {
+    skip: "Mazmunga oʻtish" | "К содержанию" | "Skip to content";
+    language: "Til" | "Язык" | "Language";
+    log_in: "Kirish" | "Войти" | "Log in";
+    log_out: "Chiqish" | "Выйти" | "Log out";
+    username: "Foydalanuvchi nomi" | "Имя пользователя" | "Username";
+    password: "Parol" | "Пароль" | "Password";
+    code: "Kod (agar soʻralsa)" | "Код (если включён)" | "Code (if you have one)";
+    login_wrong: "Nom, parol yoki kod notoʻgʻri." | "Имя, пароль или код неверны." | "The name, the password or the code is wrong.";
+    login_throttled: "Urinishlar juda koʻp. Keyinroq urinib koʻring; daqiqa:" | "Слишком много попыток. Попробуйте позже; минут:" | "Too many attempts. Try again later; minutes:";
+    search: "Qidirish" | "Поиск" | "Search";
+    search_hint: "Mijoz, ism, toʻlov raqami, buyurtma yoki telefon" | "Клиент, имя, номер платежа, заказ или телефон" | "Tenant, name, payment id, order or phone";
+    amount: "Summa" | "Сумма" | "Amount";
+    day: "Kun" | "День" | "Day";
+    nothing_found: "Hech narsa topilmadi." | "Ничего не найдено." | "Nothing was found.";
+    search_more: "Aniqroq yozing: koʻpi bilan 20 tasi koʻrsatiladi." | "Уточните запрос: показано не больше 20." | "Say more: at most 20 are shown.";
+    tenants: "Mijozlar" | "Клиенты" | "Tenants";
+    tenant: "Mijoz" | "Клиент" | "Tenant";
+    name: "Nomi" | "Имя" | "Name";
+    status: "Holati" | "Статус" | "Status";
+    active: "faol" | "активен" | "active";
+    suspended: "toʻxtatilgan" | "приостановлен" | "suspended";
+    closed: "yopilgan" | "закрыт" | "closed";
+    time_zone: "Vaqt mintaqasi" | "Часовой пояс" | "Time zone";
+    balance: "Balans" | "Баланс" | "Balance";
+    held: "Band qilingan" | "В холде" | "Held";
+    available: "Mavjud" | "Доступно" | "Available";
+    overdue_since: "Muddati oʻtgan, boshlab" | "Просрочено с" | "Overdue since";
+    not_overdue: "Qarzi yoʻq" | "Долгов нет" | "Nothing is overdue";
+    statement: "Koʻchirma" | "Выписка" | "Statement";
+    statement_csv: "CSV" | "CSV" | "CSV";
+    statement_print: "Chop etish uchun" | "Для печати" | "To print";
+    older: "Avvalgilari" | "Более старые" | "Older";
+    newer: "Keyingilari" | "Более новые" | "Newer";
+    first_page: "Boshidan" | "С начала" | "From the start";
+    all_kinds: "Barcha turlar" | "Все виды" | "All kinds";
+    filter: "Saralash" | "Показать" | "Filter";
+    row: "Qator" | "Строка" | "Row";
+    kind: "Turi" | "Вид" | "Kind";
+    reference: "Nima uchun" | "Основание" | "Reference";
+    reason: "Sabab" | "Причина" | "Reason";
+    note: "Izoh" | "Примечание" | "Note";
+    who: "Kim" | "Кто" | "Who";
+    when: "Qachon" | "Когда" | "When";
+    balance_after: "Keyingi balans" | "Баланс после" | "Balance after";
+    history: "Balans vaqt boʻyicha" | "Баланс по времени" | "Balance over time";
+    payments: "Toʻlovlar" | "Платежи" | "Payments";
+    payment: "Toʻlov" | "Платёж" | "Payment";
+    provider: "Provayder" | "Провайдер" | "Provider";
+    external_id: "Provayder raqami" | "Номер у провайдера" | "Provider's id";
+    order: "Buyurtma" | "Заказ" | "Order";
+    state_created: "kutilmoqda" | "ожидается" | "promised";
+    state_performed: "toʻlangan" | "проведён" | "performed";
+    state_cancelled: "bekor qilingan" | "отменён" | "cancelled";
+    state_refunded: "qaytarilgan" | "возвращён" | "given back";
+    test_mode: "sinov" | "тест" | "test";
+    calls: "Provayder soʻrovlari" | "Запросы провайдера" | "Provider's calls";
+    question: "Soʻrov" | "Запрос" | "Question";
+    answer: "Javobimiz" | "Наш ответ" | "Our answer";
+    dues: "Abonent toʻlovlari" | "Абонентские платежи" | "Dues";
+    plan: "Tarif" | "Тариф" | "Plan";
+    month: "Oy" | "Месяц" | "Month";
+    due_paid: "toʻlangan" | "оплачено" | "paid";
+    due_overdue: "muddati oʻtgan" | "просрочено" | "overdue";
+    due_paid_late: "kech toʻlangan" | "оплачено с опозданием" | "paid late";
+    requests: "Soʻrovlar" | "Заявки" | "Requests";
+    request: "Soʻrov" | "Заявка" | "Request";
+    requested_by: "Kim soʻragan" | "Кто просит" | "Asked by";
+    decided_by: "Kim qaror qilgan" | "Кто решил" | "Decided by";
+    expires: "Muddati" | "Истекает" | "Ends";
+    status_waiting: "ikkinchi odam kutilmoqda" | "ждёт второго человека" | "waits for a second person";
+    status_posted: "oʻtkazildi" | "проведено" | "posted";
+    status_rejected: "rad etildi" | "отклонено" | "rejected";
+    status_withdrawn: "qaytarib olindi" | "отозвано" | "withdrawn";
+    status_expired: "muddati tugadi" | "срок истёк" | "expired";
+    approve: "Tasdiqlash" | "Одобрить" | "Approve";
+    reject: "Rad etish" | "Отклонить" | "Reject";
+    withdraw: "Qaytarib olish" | "Отозвать" | "Withdraw";
+    own_request: "Oʻz soʻrovingiz: boshqa odam hal qiladi." | "Ваша заявка: решает другой." | "Your own request: somebody else decides.";
+    no_requests: "Kutayotgan soʻrov yoʻq." | "Нет ожидающих заявок." | "No request is waiting.";
+    undecided_only: "Faqat kutayotganlar" | "Только ожидающие" | "Only waiting ones";
+    all_requests: "Hammasi" | "Все" | "All";
+    refund: "Qaytarish" | "Возврат" | "Refund";
+    refund_this: "Shu qatorni qaytarish" | "Вернуть эту строку" | "Give this row back";
+    left_to_refund: "Qaytarish mumkin" | "Можно вернуть" | "Left to give back";
+    adjustment: "Tuzatish" | "Корректировка" | "Adjustment";
+    adjustment_hint: "Musbat — qoʻshiladi, manfiy — ayriladi" | "Положительная — зачислить, отрицательная — списать" | "Positive adds, negative takes";
+    see_result: "Natijani koʻrish" | "Посмотреть результат" | "See the result";
+    nothing_posted_yet: "Hali hech narsa oʻtkazilmadi. Tekshiring va tasdiqlang." | "Ещё ничего не проведено. Проверьте и подтвердите." | "Nothing is posted yet. Check it and confirm.";
+    before: "Oldin" | "До" | "Before";
+    after: "Keyin" | "После" | "After";
+    dues_paid: "Toʻlanadigan qarzlar soni" | "Будет оплачено долгов" | "Overdue dues it pays";
+    needs_approval: "Bu limitdan yuqori: ikkinchi odam tasdiqlaydi. Limitingiz:" | "Это выше лимита: одобрит второй человек. Ваш лимит:" | "This is above your limit: a second person approves. Your limit:";
+    posts_at_once: "Darhol oʻtkaziladi. Kunlik limitingiz:" | "Будет проведено сразу. Ваш дневной лимит:" | "It is posted at once. Your daily limit:";
+    post_it: "Oʻtkazish" | "Провести" | "Post it";
+    ask_for_it: "Soʻrov yuborish" | "Отправить заявку" | "Send the request";
+    back: "Ortga" | "Назад" | "Back";
+    story: "Bu qator nima?" | "Что это за строка?" | "What is this row?";
+    rule: "Qoida" | "Правило" | "Rule";
+    cause: "Sababi" | "Причина" | "What caused it";
+    effects: "Natijasi" | "Последствия" | "What it caused";
+    given_back_by: "Qaytargan qatorlar" | "Возвращено строками" | "Given back by";
+    gives_back: "Qaytaradi" | "Возвращает" | "Gives back";
+    events: "Xabarlar" | "События" | "Events";
+    delivered: "yetkazildi" | "доставлено" | "delivered";
+    of: "dan" | "из" | "of";
+    dead: "yetib bormadi" | "не доставлено" | "given up";
+    no_endpoints: "manzil yoʻq" | "нет адресов" | "no endpoint";
+    rule_top_up: "P1: provayder toʻlovni oʻtkazdi, pul bir marta yozildi." | "P1: провайдер провёл платёж, деньги зачислены один раз." | "P1: the provider performed the payment; the money came in once.";
+    rule_reversal: "P3: provayder toʻlovni qaytardi; pul yetarli edi." | "P3: провайдер вернул платёж; денег хватило." | "P3: the provider took the payment back; there was enough money.";
+    rule_fee: "F2: oylik toʻlov, mavjud pul yetarli edi; bir oy bir marta." | "F2: месячная плата, денег хватило; месяц один раз." | "F2: the month's fee; enough was available; each month once.";
+    rule_refund: "S1: bu qator debetni qaytaradi; jami asl summadan oshmaydi." | "S1: строка возвращает списание; в сумме не больше исходного." | "S1: this row gives a debit back; together never more than the original.";
+    rule_adjustment: "S1: odam sabab bilan tuzatdi." | "S1: человек исправил с указанием причины." | "S1: a person corrected the wallet, with a reason.";
+    rule_custom: "L3: mahsulot oʻzi yozgan qator." | "L3: строка самого продукта." | "L3: a row of the product's own.";
+    topup_returns: "Toʻldirish faqat provayder orqali qaytadi (Payme kabinetida bekor qilinadi). Hamyon pul yetarli boʻlsa rozi boʻladi." | "Пополнение возвращается только через провайдера (отмена в кабинете Payme). Hamyon согласится, если денег хватает." | "A top-up goes back only through its provider (cancel it in Payme's cabinet). Hamyon agrees when there is enough money.";
+    topup_enough: "Hozir yetarli: bekor qilish oʻtadi." | "Сейчас хватает: отмена пройдёт." | "There is enough now: the cancel would go through.";
+    topup_short: "Hozir yetarli emas: bekor qilish -31007 bilan rad etiladi. Yetmaydi:" | "Сейчас не хватает: отмена получит -31007. Не хватает:" | "There isn't enough now: the cancel would be refused with -31007. Missing:";
+    fee_runs: "Oylik yechimlar" | "Списания" | "Fee runs";
+    expected: "Kutilgan" | "Ожидалось" | "Expected";
+    charged: "Yechilgan" | "Списано" | "Charged";
+    overdue: "Muddati oʻtgan" | "Просрочено" | "Overdue";
+    open: "Ochiq" | "Открыто" | "Open";
+    difference: "Farq" | "Разница" | "Difference";
+    started: "Boshlangan" | "Начат" | "Started";
+    webhooks: "Xabarnomalar" | "Вебхуки" | "Webhooks";
+    endpoint: "Manzil" | "Адрес" | "Endpoint";
+    attempts: "Urinishlar" | "Попыток" | "Attempts";
+    next_attempt: "Keyingi urinish" | "Следующая попытка" | "Next attempt";
+    last_problem: "Oxirgi muammo" | "Последняя проблема" | "Last problem";
+    send_again: "Yana yuborish" | "Отправить снова" | "Send again";
+    waiting: "kutmoqda" | "ждёт" | "waiting";
+    all: "Hammasi" | "Все" | "All";
+    health: "Ishlar va holat" | "Задания и состояние" | "Jobs and health";
+    jobs: "Ishlar" | "Задания" | "Jobs";
+    oldest_event: "Eng eski kutayotgan xabar" | "Старейшее ожидающее событие" | "Oldest event that waits";
+    database: "Maʼlumotlar bazasi" | "База данных" | "Database";
+    refused_calls: "Rad etilgan soʻrovlar" | "Отклонённые запросы" | "Refused calls";
+    overview: "Oy hisoboti" | "Обзор месяца" | "Month";
+    money_in: "Kirgan pul" | "Поступило" | "Money in";
+    rows: "Qatorlar" | "Строк" | "Rows";
+    unpaid_now: "Hozir toʻlanmagan" | "Сейчас не оплачено" | "Unpaid now";
+    audit: "Audit" | "Журнал" | "Audit";
+    action: "Harakat" | "Действие" | "Action";
+    outcome: "Natija" | "Итог" | "Outcome";
+    refused: "rad etilgan" | "отказано" | "refused";
+    allowed: "ruxsat" | "разрешено" | "allowed";
+    address: "Manzil" | "Адрес" | "Address";
+    role: "Rol" | "Роль" | "Role";
+    words: "Nima boʻldi" | "Что произошло" | "What happened";
+    none: "Yoʻq" | "Нет" | "None";
+    error_title: "Bunday boʻlmadi" | "Не получилось" | "That didn't work";
+    error_reference: "Maʼlumot raqami" | "Номер обращения" | "Reference";
+    error_forbidden: "Buning uchun boshqa rol kerak:" | "Для этого нужна роль:" | "This needs the role:";
+    error_form: "Shakl eskirgan yoki boshqa saytdan keldi. Sahifani yangilab, qayta urining." | "Форма устарела или пришла с другого сайта. Обновите страницу и попробуйте снова." | "The form is too old or came from another site. Reload the page and try again.";
+    error_not_found: "Bunday narsa yoʻq." | "Такого нет." | "There is no such thing.";
+    error_internal: "Bizda nimadir buzildi. Raqamni xizmat egasiga ayting." | "У нас что-то сломалось. Сообщите номер тому, кто обслуживает систему." | "Something broke on our side. Give the reference to whoever runs this service.";
+    reason_goodwill: "xayrixohlik" | "жест доброй воли" | "goodwill";
+    reason_correction: "xatoni tuzatish" | "исправление ошибки" | "correction";
+    reason_duplicate_charge: "ikki marta yechilgan" | "двойное списание" | "charged twice";
+    reason_missing_payment: "kelmay qolgan toʻlov" | "не дошедший платёж" | "missing payment";
+    reason_migration: "eski tizimdan" | "перенос из другой системы" | "brought from another system";
+    reason_fraud: "firibgarlik" | "мошенничество" | "fraud";
+    reason_other: "boshqa (izohda)" | "другое (в примечании)" | "other (see the note)";
+    kind_top_up: "toʻldirish" | "пополнение" | "top-up";
+    kind_top_up_reversal: "toʻldirishning qaytishi" | "возврат пополнения" | "top-up reversal";
+    kind_subscription_fee: "abonent toʻlovi" | "абонплата" | "subscription fee";
+    kind_refund: "qaytarish" | "возврат" | "refund";
+    kind_adjustment: "tuzatish" | "корректировка" | "adjustment";
+    opening_balance: "Boshlangʻich balans" | "Входящий остаток" | "Opening balance";
+    closing_balance: "Yakuniy balans" | "Исходящий остаток" | "Closing balance";
+}
+
+impl Words {
+    /// What a kind is called; a product's own kind is called as it is.
+    pub fn kind_name<'a>(&self, kind: &'a str) -> &'a str
+    where
+        Self: 'a,
+    {
+        let known: &'static str = match kind {
+            "top_up" => self.kind_top_up,
+            "top_up_reversal" => self.kind_top_up_reversal,
+            "subscription_fee" => self.kind_subscription_fee,
+            "refund" => self.kind_refund,
+            "adjustment" => self.kind_adjustment,
+            own => return own,
+        };
+        known
+    }
+
+    /// What the status of a request is called.
+    pub fn request_status(&self, status: &str) -> &'static str {
+        match status {
+            "posted" => self.status_posted,
+            "rejected" => self.status_rejected,
+            "withdrawn" => self.status_withdrawn,
+            "expired" => self.status_expired,
+            _ => self.status_waiting,
+        }
+    }
+
+    /// What the status of a tenant is called.
+    pub fn tenant_status(&self, status: &str) -> &'static str {
+        match status {
+            "suspended" => self.suspended,
+            "closed" => self.closed,
+            _ => self.active,
+        }
+    }
+}
+
+/// The name of a month, as it stands in a sentence: "December 2026".
+pub fn month_name(language: Locale, year: i32, month: u32) -> String {
+    const UZ_MONTHS: [&str; 12] =
+        ["yanvar", "fevral", "mart", "aprel", "may", "iyun", "iyul", "avgust", "sentabr", "oktabr", "noyabr", "dekabr"];
+    const RU_MONTHS: [&str; 12] = [
+        "январь",
+        "февраль",
+        "март",
+        "апрель",
+        "май",
+        "июнь",
+        "июль",
+        "август",
+        "сентябрь",
+        "октябрь",
+        "ноябрь",
+        "декабрь",
+    ];
+    const EN_MONTHS: [&str; 12] = [
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+    ];
+    let index = usize::try_from(month.saturating_sub(1)).unwrap_or_default().min(11);
+    match language {
+        Locale::Uz => format!("{year}-yil {}", UZ_MONTHS[index]),
+        Locale::Ru => format!("{} {year}", RU_MONTHS[index]),
+        Locale::En => format!("{} {year}", EN_MONTHS[index]),
+    }
+}
+
+/// Why a tenant is overdue: "fee for December 2026 unpaid: needs 150 000, has 42 000".
+pub fn why_overdue(language: Locale, month: &str, plan: &str, needs: &str, has: &str) -> String {
+    match language {
+        Locale::Uz => format!("{month} uchun toʻlov ({plan}) toʻlanmagan: {needs} kerak, {has} bor"),
+        Locale::Ru => format!("плата за {month} ({plan}) не списана: нужно {needs}, есть {has}"),
+        Locale::En => format!("fee for {month} ({plan}) unpaid: needs {needs}, has {has}"),
+    }
+}

@@ -1,0 +1,17 @@
+//! What support wants to know: where something is, how it came about, how a month went. It only reads, and every
+//! answer takes a bounded number of rows however long a wallet is.
+
+mod explain;
+mod overview;
+mod search;
+mod store;
+mod wallet;
+
+pub use explain::{Story, explain};
+pub use overview::{KindSum, MonthSums, months};
+pub use search::{Hits, RowHit, Search, TenantHit, search};
+pub use store::{CallLine, DueLine, EventLine, OverdueSum, PaymentLine};
+pub use wallet::{
+    HISTORY_POINTS, Point, calls_of_payment, dues_of, history, last_seq, overdue_sums, payments_of, refused_calls,
+    wallets_of,
+};
