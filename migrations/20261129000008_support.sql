@@ -16,8 +16,8 @@ CREATE TABLE staff (
     created_at    timestamptz NOT NULL,
     disabled_at   timestamptz
 );
-CREATE TRIGGER staff_are_not_deleted BEFORE DELETE ON staff
-    FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER staff_are_not_deleted BEFORE DELETE OR TRUNCATE ON staff
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- Who is logged in. Only the token's SHA-256 is kept.
 CREATE TABLE staff_sessions (
@@ -93,8 +93,8 @@ CREATE INDEX support_requests_limit_idx ON support_requests (tenant_id, currency
 CREATE INDEX support_requests_tenant_idx ON support_requests (tenant_id, request_id DESC);
 CREATE TRIGGER support_requests_write_once BEFORE UPDATE ON support_requests
     FOR EACH ROW EXECUTE FUNCTION refuse_overwrite();
-CREATE TRIGGER support_requests_are_not_deleted BEFORE DELETE ON support_requests
-    FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER support_requests_are_not_deleted BEFORE DELETE OR TRUNCATE ON support_requests
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- What anybody at the desk did or was refused, in a hash chain of its own. The service may only add.
 CREATE TABLE audit_log (
@@ -154,10 +154,14 @@ CREATE TABLE payment_account_values (
     CONSTRAINT payment_account_values_pkey PRIMARY KEY (value, payment_id)
 );
 
-GRANT SELECT, INSERT, UPDATE ON staff, staff_sessions, support_requests TO hamyon_service;
+-- What may change is named: a person keeps the name, a session its person, a request what was asked and by whom.
+GRANT SELECT, INSERT, UPDATE (password_hash, totp_secret, totp_step, role, disabled_at) ON staff TO hamyon_service;
+GRANT SELECT, INSERT, UPDATE (last_seen_at, ended_at) ON staff_sessions TO hamyon_service;
+GRANT SELECT, INSERT, UPDATE (decision, decided_by, decided_at, decision_note, posted_seq) ON support_requests
+    TO hamyon_service;
 GRANT SELECT, INSERT, DELETE ON login_failures TO hamyon_service;
 GRANT SELECT, INSERT ON audit_log, payment_account_values TO hamyon_service;
-GRANT SELECT, UPDATE ON audit_head TO hamyon_service;
+GRANT SELECT, UPDATE (seq, hash) ON audit_head TO hamyon_service;
 
 -- What `explain` looks for: what happened in the moment of a row.
 CREATE INDEX events_tenant_created_idx ON events (tenant_id, created_at);

@@ -66,7 +66,7 @@ pub async fn write(conn: &mut PgConnection, who: &Who, line: &Line, now: DateTim
     let seq = head_seq.checked_add(1).ok_or_else(|| Fault::new("the audit has no number left"))?;
     let words: String =
         line.words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_CHARS_MAX).collect();
-    let link = Link {
+    let entry = Link {
         seq,
         at: now,
         actor: &who.actor,
@@ -78,7 +78,7 @@ pub async fn write(conn: &mut PgConnection, who: &Who, line: &Line, now: DateTim
         tenant_id: line.tenant_id.as_ref().map(TenantId::as_str),
         words: &words,
     };
-    store::append(conn, &link, &link.hash(&head_hash)).await
+    store::append(conn, &entry, &entry.hash(&head_hash)).await
 }
 
 /// Writes a line in a transaction of its own: about a refusal, whose own transaction was rolled back.

@@ -28,7 +28,7 @@ pub async fn verify(conn: &mut PgConnection) -> Result<(u64, Option<String>), Fa
             if Some(line.seq) != seq.checked_add(1) {
                 return Ok((lines, Some(format!("line {} is missing", seq.saturating_add(1)))));
             }
-            let link = Link {
+            let entry = Link {
                 seq: line.seq,
                 at: line.at,
                 actor: &line.actor,
@@ -41,7 +41,7 @@ pub async fn verify(conn: &mut PgConnection) -> Result<(u64, Option<String>), Fa
                 words: &line.words,
             };
             seq = line.seq;
-            hash = link.hash(&hash);
+            hash = entry.hash(&hash);
             if kept.hash != hash {
                 return Ok((lines, Some(format!("line {seq} was changed: its hash is another"))));
             }

@@ -12,8 +12,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::Problem;
+use super::{PeerAddress, RequestId};
 use crate::app::App;
+use crate::audit::{self, Line, Who};
 use crate::db::Database;
+use crate::fault::Fault;
 use crate::idempotency;
 use crate::ids::{Actor, ClientName, InvalidName};
 use crate::token::{self, Scope};
@@ -94,7 +97,7 @@ impl<P: Permission> FromRequestParts<Arc<App>> for Caller<P> {
             |detail| Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "A valid token is needed", detail);
         let given = bearer(&parts.headers)
             .ok_or_else(|| unauthorized("send a token: Authorization: Bearer … (hamyon token create makes one)"))?;
-        let mut conn = app.db.pool().acquire().await.map_err(crate::fault::Fault::from)?;
+        let mut conn = app.db.pool().acquire().await.map_err(Fault::from)?;
         let token = token::authenticate(&mut conn, given, app.clock.now())
             .await?
             .ok_or_else(|| unauthorized("this token is unknown, revoked or expired"))?;
@@ -103,6 +106,10 @@ impl<P: Permission> FromRequestParts<Arc<App>> for Caller<P> {
         }
         if !token.scopes.contains(&P::SCOPE) {
             let scope = P::SCOPE.as_str();
+            drop(conn);
+            if matches!(P::SCOPE, Scope::SupportWrite | Scope::SupportApprove) {
+                note_refusal(parts, app, &token.client, scope).await?;
+            }
             return Err(Problem::new(
                 StatusCode::FORBIDDEN,
                 "forbidden",
@@ -113,6 +120,20 @@ impl<P: Permission> FromRequestParts<Arc<App>> for Caller<P> {
         }
         Ok(Self { app: app.clone(), client: token.client, permission: PhantomData })
     }
+}
+
+/// What a program without the scope wanted of the support desk is a line of its audit, too (S2).
+async fn note_refusal(parts: &mut Parts, app: &Arc<App>, client: &ClientName, scope: &str) -> Result<(), Fault> {
+    let Ok(PeerAddress(peer)) = PeerAddress::from_request_parts(parts, app).await;
+    let who = Who {
+        actor: Actor::api(client).to_string(),
+        role: None,
+        remote_address: peer.map(|address| address.to_string()),
+        request_id: parts.extensions.get::<RequestId>().map(|id| id.0.clone()),
+    };
+    let words = format!("{} {}: the token has no scope {scope}", parts.method, parts.uri.path());
+    audit::write_alone(&app.db, &app.clock, &who, &Line { action: "token", allowed: false, tenant_id: None, words })
+        .await
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -69,7 +69,8 @@ pub async fn list(conn: &mut PgConnection) -> Result<Vec<Member>, Fault> {
     store::list(conn).await
 }
 
-/// Gives a person another role.
+/// Gives a person another role and logs them out everywhere: what a page offered them may be more than they
+/// have now.
 ///
 /// # Errors
 /// [`StaffRefusal::Unknown`].
@@ -82,6 +83,9 @@ pub async fn set_role(
 ) -> Result<(), Error<StaffRefusal>> {
     let before = known(conn, username).await?;
     store::set_role(conn, before.staff_id, role).await?;
+    if before.role != role {
+        store::end_sessions(conn, before.staff_id, now).await?;
+    }
     note(conn, who, "staff.role", format!("{username} was {} and is {role}", before.role), now).await?;
     Ok(())
 }

@@ -16,7 +16,7 @@ const ATTEMPTS_PER_ADDRESS: i64 = 30;
 const WINDOW_MINUTES: i64 = 15;
 
 /// What somebody types in.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Credentials {
     /// The name, as typed.
     pub username: String,
@@ -24,6 +24,13 @@ pub struct Credentials {
     pub password: SecretString,
     /// The authenticator's code, or nothing.
     pub code: SecretString,
+}
+
+/// Tells nothing: the name may be a password that was typed into the wrong field.
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Credentials").finish_non_exhaustive()
+    }
 }
 
 /// Why somebody isn't let in. Which of the three was wrong is not said.

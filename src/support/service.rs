@@ -55,6 +55,7 @@ pub struct Ask {
 impl Ask {
     /// Give back a debit, or a part of it.
     #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "whoever asks has just read it and needs it no more")]
     pub fn refund(
         tenant_id: TenantId,
         currency: Currency,
@@ -174,6 +175,10 @@ impl Desk<'_> {
     /// A [`Refusal`]; nothing was written.
     pub async fn ask(&self, conn: &mut PgConnection, ask: &Ask, now: DateTime<Utc>) -> Result<Outcome> {
         self.may_ask()?;
+        if ask.amount.is_zero() || (ask.kind == Kind::Refund && !ask.amount.is_positive()) {
+            let (kind, amount) = (ask.kind.clone(), ask.amount.get());
+            return Err(Error::Refused(ledger::Refusal::WrongSign { index: 0, kind, amount }.into()));
+        }
         // The lock comes first: what the asker moved lately is read after it, so two at once don't both fit.
         ledger::lock_wallet(conn, &ask.tenant_id, &ask.currency.code, now).await.widen()?;
         let since = now.checked_sub_signed(TimeDelta::days(1)).unwrap_or(DateTime::UNIX_EPOCH);
@@ -228,7 +233,7 @@ impl Desk<'_> {
             Taken::Open(request) => request,
         };
         let row = self.grant(conn, &mut request, Decision::Approved, note, now).await?;
-        Ok(Outcome { request, row: Some(row) })
+        Ok(Outcome { request: *request, row: Some(row) })
     }
 
     /// Says no to what somebody else asked for.
@@ -268,7 +273,7 @@ impl Desk<'_> {
         self.decide(conn, &mut request, decision, note, None, now).await?;
         let words = format!("request {request_id} of {}: {}", request.requested_by, words(&request));
         self.note(conn, action(decision), &request.tenant_id, words, now).await?;
-        Ok(Outcome { request, row: None })
+        Ok(Outcome { request: *request, row: None })
     }
 
     /// Locks a request and finds out whether this caller may decide so about it.
@@ -287,16 +292,12 @@ impl Desk<'_> {
         let request =
             store::lock(conn, request_id).await?.ok_or(Error::Refused(Refusal::UnknownRequest(request_id)))?;
         let own = request.requested_by == self.who.actor;
-        match (decision, own) {
-            (Decision::Withdrawn, false) => {
-                let requested_by = request.requested_by;
-                return Err(Error::Refused(Refusal::NotYours { request_id, requested_by }));
-            }
-            (Decision::Withdrawn, true) => {}
-            (Decision::Approved | Decision::Rejected | Decision::WithinLimit, true) => {
-                return Err(Error::Refused(Refusal::OwnRequest(request_id)));
-            }
-            (Decision::Approved | Decision::Rejected | Decision::WithinLimit, false) => {}
+        let withdraws = decision == Decision::Withdrawn;
+        if withdraws && !own {
+            return Err(Error::Refused(Refusal::NotYours { request_id, requested_by: request.requested_by }));
+        }
+        if own && !withdraws {
+            return Err(Error::Refused(Refusal::OwnRequest(request_id)));
         }
         if let (Some(decided), Some(decided_by)) = (request.decision, &request.decided_by) {
             if decided == decision && *decided_by == self.who.actor {
@@ -312,7 +313,7 @@ impl Desk<'_> {
         if request.expires_at <= now {
             return Err(Error::Refused(Refusal::Expired { request_id, expired_at: request.expires_at }));
         }
-        Ok(Taken::Open(request))
+        Ok(Taken::Open(Box::new(request)))
     }
 
     /// Posts a request with what its credit sets off.
@@ -439,7 +440,7 @@ impl From<Refusal> for Ended {
 }
 
 enum Taken {
-    Open(Request),
+    Open(Box<Request>),
     Repeated(Box<Outcome>),
 }
 

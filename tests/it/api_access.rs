@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 
 use crate::support::TestApp;
 use crate::support::api::{Call, batch, posting};
+use crate::support::app::entry;
 
 /// Every operation of `/v1` and the scope it needs. A new one must be named here.
-const OPERATIONS: [(&str, &str, Scope); 26] = [
+const OPERATIONS: [(&str, &str, Scope); 33] = [
     ("GET", "/v1/currencies", Scope::LedgerRead),
     ("POST", "/v1/currencies", Scope::CurrenciesWrite),
     ("POST", "/v1/tenants", Scope::TenantsWrite),
@@ -40,6 +41,13 @@ const OPERATIONS: [(&str, &str, Scope); 26] = [
     ("GET", "/v1/webhook-deliveries", Scope::WebhooksWrite),
     ("POST", "/v1/webhook-deliveries/{endpoint_id}/{event_id}/replay", Scope::WebhooksWrite),
     ("DELETE", "/v1/webhook-endpoints/{endpoint_id}", Scope::WebhooksWrite),
+    ("POST", "/v1/tenants/{tenant_id}/refunds", Scope::SupportWrite),
+    ("POST", "/v1/tenants/{tenant_id}/adjustments", Scope::SupportWrite),
+    ("GET", "/v1/support-requests", Scope::SupportWrite),
+    ("GET", "/v1/support-requests/{request_id}", Scope::SupportWrite),
+    ("POST", "/v1/support-requests/{request_id}/approve", Scope::SupportApprove),
+    ("POST", "/v1/support-requests/{request_id}/reject", Scope::SupportApprove),
+    ("POST", "/v1/support-requests/{request_id}/withdraw", Scope::SupportWrite),
 ];
 
 /// What answers without a token of ours. `/payme` asks for the provider's own key.
@@ -55,14 +63,27 @@ fn body(path: &str) -> Value {
         "/v1/plans/{plan_id}/prices" => json!({ "price": "2000", "from_month": "2027-03" }),
         "/v1/tenants/{tenant_id}/subscriptions" => json!({ "plan_id": "plan", "started_on": "2026-12-01" }),
         "/v1/webhook-endpoints" => json!({ "url": "https://example.com/hook" }),
+        "/v1/tenants/{tenant_id}/refunds" => json!({ "transaction": 2, "amount": "1", "reason": "a test" }),
+        "/v1/tenants/{tenant_id}/adjustments" => adjustment("1"),
         "/v1/payment-links" => json!({ "provider": "payme", "tenant_id": "acme", "amount": "1000" }),
         _ => json!({}),
     }
 }
 
+fn adjustment(amount: &str) -> Value {
+    json!({ "currency": "UZS", "amount": amount, "reason": "correction", "note": "a test" })
+}
+
 /// A request that would succeed with the right token.
 fn call(method: &str, path: &str) -> Call {
+    // Nobody can approve, reject and withdraw one request.
+    let request_id = match path.rsplit('/').next() {
+        Some("reject") => "2",
+        Some("withdraw") => "3",
+        _ => "1",
+    };
     let real = path
+        .replace("{request_id}", request_id)
         .replace("{tenant_id}", "acme")
         .replace("{order_id}", "order")
         .replace("{plan_id}", "plan")
@@ -70,7 +91,7 @@ fn call(method: &str, path: &str) -> Call {
         .replace("{subscription_id}", "1")
         .replace("{endpoint_id}", "1")
         .replace("{event_id}", "1");
-    let call = Call::new(method, &real).key("K1");
+    let call = Call::new(method, &real).key(path);
     if method == "POST" || method == "PATCH" { call.json(&body(path)) } else { call }
 }
 
@@ -82,6 +103,14 @@ async fn app() -> TestApp {
     app.subscribe("acme", "plan", "2026-12-01", "full").await;
     let (status, answer) = app.post("/v1/webhook-endpoints", &json!({ "url": "https://example.com/hook" })).await;
     assert_eq!(status, 201, "{answer}");
+    app.fund("acme", 100_000).await;
+    app.post_entries(&[entry("acme", "purchase", -1_000, "bought")]).await.expect("a debit");
+    // Two requests of another program, and one of `somebody`, all above the limit.
+    let (somebody, _) = token_with(&app, &[Scope::SupportWrite], None).await;
+    for (token, key) in [(&app.token, "one"), (&app.token, "two"), (&somebody, "three")] {
+        let call = Call::new("POST", "/v1/tenants/acme/adjustments").token(token).key(key);
+        assert_eq!(call.json(&adjustment("2000")).send(&app).await.status, 202);
+    }
     app
 }
 

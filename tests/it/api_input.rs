@@ -11,7 +11,7 @@ use crate::support::TestApp;
 use crate::support::api::{Call, batch, posting};
 
 /// Every path that takes a body, with a body it would accept.
-fn doors() -> [(&'static str, Value); 5] {
+fn doors() -> [(&'static str, Value); 7] {
     [
         ("/v1/currencies", json!({ "code": "MESSAGE", "exponent": 0 })),
         ("/v1/tenants", json!({ "tenant_id": "new", "name": "New", "time_zone": "Asia/Tashkent", "locale": "uz" })),
@@ -31,6 +31,14 @@ fn doors() -> [(&'static str, Value); 5] {
             "/v1/payment-links",
             json!({ "provider": "payme", "tenant_id": "acme", "amount": "1000", "locale": "ru",
                     "return_url": "https://shop.uz/done" }),
+        ),
+        (
+            "/v1/tenants/acme/refunds",
+            json!({ "transaction": 2, "amount": "1.5", "currency": "UZS", "reason": "a test" }),
+        ),
+        (
+            "/v1/tenants/acme/adjustments",
+            json!({ "currency": "UZS", "amount": "-1.5", "reason": "correction", "note": "a test" }),
         ),
     ]
 }
@@ -131,7 +139,7 @@ async fn every_field_is_checked_and_no_unknown_one_is_ignored() {
         json!("\u{202e}\u{0}"),
     ];
     // What any text may be; the others have a shape of their own.
-    let free = ["name", "title", "reference", "reason"];
+    let free = ["name", "title", "reference", "reason", "note"];
     for (path, body) in doors() {
         let mut unknown = body.clone();
         unknown["unknown"] = json!(1);
@@ -308,6 +316,7 @@ async fn paths_and_methods_that_are_not_there_say_so() {
             (format!("/v1/tenants/{name}/balance"), "tenant_not_found"),
             (format!("/v1/tenants/{name}/transactions"), "tenant_not_found"),
             (format!("/v1/orders/{name}"), "order_not_found"),
+            (format!("/v1/support-requests/{name}"), "request_not_found"),
         ] {
             Call::new("GET", &path).token(&app.token).send(&app).await.refused(404, code, &path);
         }
@@ -331,7 +340,9 @@ async fn c77_an_unknown_query_parameter_is_refused_at_every_door() {
     }
     let path = "/v1/orders/order/close?dry_run=true";
     door(&app, path).send(&app).await.refused(400, "invalid_request", path);
-    for path in ["/v1/currencies?x=1", "/v1/tenants/acme?x", "/v1/orders/order?x=1"] {
+    for path in
+        ["/v1/currencies?x=1", "/v1/tenants/acme?x", "/v1/orders/order?x=1", "/v1/support-requests?status=waiting"]
+    {
         Call::new("GET", path).token(&app.token).send(&app).await.refused(400, "invalid_request", path);
     }
     assert_eq!(app.everything_written().await, before);

@@ -22,7 +22,9 @@ fn batch(key: &str, entries: Vec<Entry>) -> Batch {
         claim: Claim::new("shop".to_owned(), Key::parse(key).unwrap(), "test".to_owned(), request),
         actor: Actor::job("shop"),
         status: 201,
-        render: Box::new(|rows| Ok(rows.iter().map(|row| format!("{} {}", row.seq, row.reference)).collect())),
+        render: Box::new(|rows| {
+            Ok(rows.iter().map(|row| format!("{} {}", row.seq, row.reference)).collect::<Vec<_>>().concat())
+        }),
     }
 }
 

@@ -22,7 +22,7 @@ async fn post(app: &TestApp, key: &str, body: &Value) -> Answer {
 }
 
 /// A token of another program.
-async fn token_of(app: &TestApp, client: &str) -> String {
+pub async fn token_of(app: &TestApp, client: &str) -> String {
     let token = token::generate();
     let mut conn = app.app.db.pool().acquire().await.expect("a connection");
     let client = ClientName::parse(client).expect("a client");

@@ -24,9 +24,17 @@ async fn the_document_is_openapi_3_1_and_every_path_in_it_answers() {
     for (path, methods) in document["paths"].as_object().expect("paths") {
         for (method, operation) in methods.as_object().expect("methods") {
             operations += 1;
-            let real = ["tenant_id", "order_id", "plan_id", "period", "subscription_id", "endpoint_id", "event_id"]
-                .iter()
-                .fold(path.clone(), |path, name| path.replace(&format!("{{{name}}}"), "1"));
+            let names = [
+                "tenant_id",
+                "order_id",
+                "plan_id",
+                "period",
+                "subscription_id",
+                "endpoint_id",
+                "event_id",
+                "request_id",
+            ];
+            let real = names.iter().fold(path.clone(), |path, name| path.replace(&format!("{{{name}}}"), "1"));
             assert!(!real.contains('{'), "{path}");
             let answer = Call::new(&method.to_uppercase(), &real).send(&app).await;
             answer.refused(401, "unauthorized", &format!("{method} {path} is there and wants a token"));

@@ -4,8 +4,9 @@
 use hamyon::jobs::Job;
 use serde_json::json;
 
+use crate::idempotency::token_of;
 use crate::support::TestApp;
-use crate::support::api::{batch, posting};
+use crate::support::api::{Call, batch, posting};
 
 /// An application in which every write-once table has a row that went through its states.
 async fn lived_in() -> TestApp {
@@ -41,6 +42,15 @@ async fn lived_in() -> TestApp {
         };
         assert!(status.is_success(), "{path}: {answer}");
     }
+    // Posted at once, and asked for and rejected by another with a note.
+    for (amount, status) in [("1", 201), ("2000", 202)] {
+        let body = json!({ "currency": "UZS", "amount": amount, "reason": "goodwill", "note": "a test" });
+        let answer = app.post_with_key("/v1/tenants/acme/adjustments", amount, &body).await;
+        assert_eq!(answer.0, status, "{}", answer.1);
+    }
+    let boss = token_of(&app, "boss").await;
+    let call = Call::new("POST", "/v1/support-requests/2/reject").token(&boss).key("no");
+    assert_eq!(call.json(&json!({ "note": "not this" })).send(&app).await.status, 200);
     app
 }
 
@@ -82,6 +92,9 @@ async fn l2_no_column_of_a_write_once_row_that_has_a_value_can_be_given_another(
         ("orders", "closed_at"),
         ("idempotency_keys", "answer"),
         ("dues", "charged_seq"),
+        ("support_requests", "decided_by"),
+        ("support_requests", "decision_note"),
+        ("support_requests", "posted_seq"),
         ("subscriptions", "ended_on"),
     ] {
         let statement = format!("SELECT count({column}) FROM {table}");

@@ -17,7 +17,6 @@ use crate::http::extract::{
 use crate::http::{PeerAddress, RequestId};
 use crate::idempotency::{Answer, Claim, Key};
 use crate::ids::{Reason, TenantId};
-use crate::ledger;
 use crate::support::{AdjustmentReason, Ask, Deed, Outcome, Performance, Request, RequestQuery, Rights, list_requests};
 
 /// A debit to be given back, or a part of it.
@@ -222,7 +221,6 @@ fn claim<P>(caller: &Caller<P>, key: Key, path: String, value: Value) -> Claim {
          content_type = "application/problem+json"),
         (status = 422, description = "original_unfit, goes_through_provider, wrong_sign", body = ProblemDocument,
          content_type = "application/problem+json")))]
-#[expect(clippy::too_many_arguments, reason = "each is a part of the request that a handler asks for")]
 pub async fn refund(
     caller: Caller<SupportWrite>,
     peer: PeerAddress,
@@ -237,9 +235,6 @@ pub async fn refund(
     let amount = super::amount("amount", &body.amount, &currency)?;
     let reason = super::field("reason", Reason::parse(body.reason))?;
     let claim = claim(&caller, key, format!("POST /v1/tenants/{tenant_id}/refunds"), json.value);
-    if !amount.is_positive() {
-        return Err(ledger::Refusal::WrongSign { index: 0, kind: ledger::Kind::Refund, amount: amount.get() }.into());
-    }
     let ask = Ask::refund(tenant_id, currency, body.transaction, amount, reason);
     perform(&caller, peer, request_id, claim, false, Deed::Ask(ask)).await
 }
@@ -258,7 +253,6 @@ pub async fn refund(
          content_type = "application/problem+json"),
         (status = 422, description = "wrong_sign", body = ProblemDocument,
          content_type = "application/problem+json")))]
-#[expect(clippy::too_many_arguments, reason = "each is a part of the request that a handler asks for")]
 pub async fn adjust(
     caller: Caller<SupportWrite>,
     peer: PeerAddress,
@@ -274,9 +268,6 @@ pub async fn adjust(
     let reason = super::field("reason", AdjustmentReason::parse(&body.reason))?;
     let note = note("note", body.note)?;
     let claim = claim(&caller, key, format!("POST /v1/tenants/{tenant_id}/adjustments"), json.value);
-    if amount.is_zero() {
-        return Err(ledger::Refusal::WrongSign { index: 0, kind: ledger::Kind::Adjustment, amount: 0 }.into());
-    }
     let ask = Ask::adjustment(tenant_id, currency, amount, reason, &note);
     perform(&caller, peer, request_id, claim, false, Deed::Ask(ask)).await
 }

@@ -280,8 +280,8 @@ impl TestApp {
         sqlx::query_scalar(sql).fetch_one(&mut self.superuser().await).await.expect("a count")
     }
 
-    /// Everything that is written, as one text, but for the call log and the tokens: two of them compare equal
-    /// when nothing was written in between.
+    /// Everything that is written, as one text, but for the call log, the tokens, and what remembers attempts
+    /// (the audit, logins): two of them compare equal when nothing was written in between.
     pub async fn everything_written(&self) -> String {
         let mut conn = self.superuser().await;
         let mut text = String::new();
@@ -305,6 +305,8 @@ impl TestApp {
             "webhook_endpoints",
             "webhook_deliveries",
             "webhook_attempts",
+            "staff",
+            "support_requests",
         ] {
             let rows: String = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
                 "SELECT coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '') FROM {table} t"
