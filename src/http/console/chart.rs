@@ -17,11 +17,14 @@ pub fn balance_line(points: &[Point]) -> String {
     }
     let lowest = points.iter().map(|point| point.balance.get()).min().unwrap_or_default().min(0);
     let highest = points.iter().map(|point| point.balance.get()).max().unwrap_or_default().max(0);
-    let (began, ended) = (first.at.timestamp_micros(), last.at.timestamp_micros());
+    // Rows of one moment lie beside each other all the same.
+    let at_once = first.at == last.at;
+    let when = |point: &Point| if at_once { point.seq } else { point.at.timestamp_micros() };
+    let (began, ended) = (when(first), when(last));
     let mut line = String::new();
     let mut previous_y: Option<i128> = None;
     for point in points {
-        let x = place(point.at.timestamp_micros(), began, ended, WIDTH);
+        let x = place(when(point), began, ended, WIDTH);
         let y = HEIGHT.saturating_sub(place(point.balance.get(), lowest, highest, HEIGHT));
         if let Some(before) = previous_y {
             let _ = write!(line, "{x},{before} ");

@@ -55,7 +55,7 @@ struct PreviewPage {
     title: &'static str,
     tenant_id: String,
     action: String,
-    words: String,
+    pairs: Vec<(&'static str, String)>,
     before: String,
     after: String,
     rehearsal: Rehearsal,
@@ -70,6 +70,8 @@ struct Asked {
     key: Key,
     request: Value,
     path: String,
+    /// What it is, for the person to check.
+    pairs: Vec<(&'static str, String)>,
     kept: Vec<Kept>,
 }
 
@@ -99,7 +101,13 @@ async fn asked_refund(staff: &Staff<Agent>, tenant_id: &str, fields: RefundField
         Reason::parse(fields.reason.trim()).map_err(|error| wrong(staff, staff.frame.w.reason, &error.rule))?;
     let key = Key::parse(&fields.key).map_err(|_| ConsoleError::FormRefused(staff.language()))?;
     let path = format!("/console/tenants/{tenant_id}/refund");
+    let w = staff.frame.w;
     Ok(Asked {
+        pairs: vec![
+            (w.amount, money::text(amount, &currency)),
+            (w.gives_back, format!("{} {}", w.row, fields.transaction)),
+            (w.reason, reason.to_string()),
+        ],
         request: json!({ "currency": fields.currency, "transaction": fields.transaction,
                          "amount": amount.to_text(currency.exponent), "reason": reason.as_str() }),
         kept: vec![
@@ -136,7 +144,14 @@ async fn asked_adjustment(
     let note = Reason::parse(note).map_err(|error| wrong(staff, staff.frame.w.note, &error.rule))?;
     let key = Key::parse(&fields.key).map_err(|_| ConsoleError::FormRefused(staff.language()))?;
     let path = format!("/console/tenants/{tenant_id}/adjustment");
+    let w = staff.frame.w;
+    let reason_name = super::tenant::reasons(w).into_iter().find(|(known, _)| *known == reason).map(|(_, name)| name);
     Ok(Asked {
+        pairs: vec![
+            (w.amount, money::text(amount, &currency)),
+            (w.reason, reason_name.unwrap_or_default().to_owned()),
+            (w.note, note.to_string()),
+        ],
         request: json!({ "currency": fields.currency, "amount": amount.to_text(currency.exponent),
                          "reason": reason.as_str(), "note": note.as_str() }),
         kept: vec![
@@ -163,7 +178,7 @@ async fn preview(staff: Staff<Agent>, asked: Asked, title: &'static str) -> Resu
         title,
         tenant_id: asked.ask.tenant_id().to_string(),
         action: asked.path,
-        words: asked.ask.words(),
+        pairs: asked.pairs,
         before: money::text(rehearsal.before, &asked.currency),
         after: money::text(rehearsal.after, &asked.currency),
         limit: format!("{} {}", rehearsal.limit, asked.currency.code),
