@@ -22,7 +22,6 @@ CREATE TABLE events (
     body       text NOT NULL,
     created_at timestamptz NOT NULL
 );
-CREATE INDEX events_tenant_idx ON events (tenant_id, event_id);
 CREATE TRIGGER events_are_history BEFORE UPDATE OR DELETE ON events
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER events_are_kept BEFORE TRUNCATE ON events
