@@ -89,3 +89,34 @@ async fn l2_no_column_of_a_write_once_row_that_has_a_value_can_be_given_another(
         assert!(rows > 0, "{table}.{column} had a value");
     }
 }
+
+#[tokio::test]
+async fn l7_the_head_of_a_wallet_moves_forward_only_and_belongs_to_whom_it_belonged() {
+    // Whoever could set a head back could cut the tail off and nothing would miss it.
+    let app = TestApp::start().await;
+    app.tenant("acme").await;
+    app.tenant("other").await;
+    app.fund("acme", 1_000).await;
+    app.fund("acme", 2_000).await;
+    let before = app.everything_written().await;
+    let (mut service, mut superuser) = (app.as_service().await, app.superuser().await);
+    for (change, by_service, by_superuser) in [
+        ("head_seq = head_seq", "HM003", "HM003"),
+        ("head_seq = head_seq - 1", "HM003", "HM003"),
+        ("head_hash = sha256('another')", "HM003", "HM003"),
+        ("head_seq = 0, head_recorded_at = NULL", "HM003", "HM003"),
+        ("head_seq = NULL", "23502", "23502"),
+        ("tenant_id = 'other', head_seq = head_seq + 1", "42501", "HM003"),
+        ("currency = 'USD', head_seq = head_seq + 1", "42501", "HM003"),
+        ("created_at = now(), head_seq = head_seq + 1", "42501", "HM003"),
+    ] {
+        for (session, code) in [(&mut service, by_service), (&mut superuser, by_superuser)] {
+            let statement = format!("UPDATE wallets SET {change} WHERE tenant_id = 'acme'");
+            let error = sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(session).await.expect_err(change);
+            let seen = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
+            assert_eq!(seen.as_deref(), Some(code), "{change}: {error}");
+        }
+    }
+    assert_eq!(app.everything_written().await, before);
+    assert!(app.verify().await.is_clean());
+}
