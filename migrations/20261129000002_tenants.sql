@@ -75,6 +75,8 @@ CREATE TRIGGER wallets_are_kept BEFORE TRUNCATE ON wallets
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER tenants_are_not_deleted BEFORE DELETE ON tenants
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER tenants_keep_their_ids BEFORE UPDATE OF tenant_id ON tenants
+    FOR EACH ROW WHEN (NEW.tenant_id IS DISTINCT FROM OLD.tenant_id) EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER tenants_are_kept BEFORE TRUNCATE ON tenants
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
