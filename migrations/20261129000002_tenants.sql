@@ -43,7 +43,7 @@ CREATE TABLE wallets (
     head_recorded_at timestamptz,
     CONSTRAINT wallets_tenant_currency_key UNIQUE (tenant_id, currency),
     CONSTRAINT wallets_head_complete CHECK ((head_seq = 0) = (head_recorded_at IS NULL))
-) WITH (fillfactor = 70); -- Each posting updates the head in place (a HOT update needs room in the page).
+) WITH (fillfactor = 45); -- A HOT update of the head needs room in the page, and a fee run updates every head at once.
 
 -- HM003: the head only ever moves forward, and nothing else of a wallet changes.
 CREATE FUNCTION refuse_head_moved_back() RETURNS trigger
@@ -60,8 +60,14 @@ BEGIN
     RETURN NEW;
 END;
 $$;
+-- Every posting updates a head, and a call of the function is a quarter of what that costs. The condition calls
+-- it only for what it refuses.
 CREATE TRIGGER wallets_head_moves_forward BEFORE UPDATE ON wallets
-    FOR EACH ROW EXECUTE FUNCTION refuse_head_moved_back();
+    FOR EACH ROW
+    WHEN (NEW.head_seq <= OLD.head_seq
+          OR (NEW.wallet_id, NEW.tenant_id, NEW.currency, NEW.created_at)
+             IS DISTINCT FROM (OLD.wallet_id, OLD.tenant_id, OLD.currency, OLD.created_at))
+    EXECUTE FUNCTION refuse_head_moved_back();
 
 CREATE TRIGGER wallets_are_not_deleted BEFORE DELETE ON wallets
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
@@ -69,6 +75,8 @@ CREATE TRIGGER wallets_are_kept BEFORE TRUNCATE ON wallets
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER tenants_are_not_deleted BEFORE DELETE ON tenants
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER tenants_keep_their_ids BEFORE UPDATE OF tenant_id ON tenants
+    FOR EACH ROW WHEN (NEW.tenant_id IS DISTINCT FROM OLD.tenant_id) EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER tenants_are_kept BEFORE TRUNCATE ON tenants
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 

@@ -16,17 +16,40 @@ CREATE TRIGGER webhook_endpoints_are_not_deleted BEFORE DELETE ON webhook_endpoi
 
 CREATE TABLE events (
     event_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    tenant_id  text NOT NULL CONSTRAINT events_tenant_fkey REFERENCES tenants,
+    -- Of `tenants`, by the trigger below.
+    tenant_id  text NOT NULL,
     kind       text NOT NULL CONSTRAINT events_kind_shape CHECK (kind ~ '^[a-z]+(\.[a-z_]+)+$'),
     -- The body as it is sent, JSON as text: the signature covers these bytes.
     body       text NOT NULL,
     created_at timestamptz NOT NULL
 );
-CREATE INDEX events_tenant_idx ON events (tenant_id, event_id);
 CREATE TRIGGER events_are_history BEFORE UPDATE OR DELETE ON events
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER events_are_kept BEFORE TRUNCATE ON events
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- An event belongs to a tenant. A foreign key would look up and lock the tenant of each event by itself, which was
+-- a tenth of the time of a fee run; this looks them up together and refuses the same. It needs no lock, since a
+-- tenant is never deleted and keeps its id.
+CREATE FUNCTION refuse_event_of_nobody() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    unknown text;
+BEGIN
+    SELECT e.tenant_id INTO unknown
+      FROM new_events e
+     WHERE (SELECT t.tenant_id FROM tenants t WHERE t.tenant_id = e.tenant_id) IS NULL
+     LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'an event names tenant %, who doesn''t exist', unknown
+            USING ERRCODE = 'foreign_key_violation';
+    END IF;
+    RETURN NULL;
+END;
+$$;
+CREATE TRIGGER events_belong_to_tenants AFTER INSERT ON events
+    REFERENCING NEW TABLE AS new_events
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_event_of_nobody();
 
 -- One row for each event and each endpoint that was there when it happened. This is the one table of work
 -- here: its attempts and its times move on.

@@ -46,6 +46,8 @@ CREATE TRIGGER subscriptions_write_once BEFORE UPDATE ON subscriptions
     FOR EACH ROW EXECUTE FUNCTION refuse_overwrite();
 CREATE TRIGGER subscriptions_are_not_deleted BEFORE DELETE ON subscriptions
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER subscriptions_are_kept BEFORE TRUNCATE ON subscriptions
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- The last month that a subscription owes by a local day; null when it hasn't begun. Said here once, since a
 -- run, its numbers and its status must never differ about it.
@@ -67,7 +69,8 @@ RETURN (extract(year FROM last_month) - extract(year FROM first_month))::integer
 --   set         set          overdue once, paid later
 CREATE TABLE dues (
     due_id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    subscription_id bigint NOT NULL CONSTRAINT dues_subscription_fkey REFERENCES subscriptions,
+    -- Of `subscriptions`, by the trigger below.
+    subscription_id bigint NOT NULL,
     month           date NOT NULL CONSTRAINT dues_month_is_first CHECK (extract(day FROM month) = 1),
     tenant_id       text NOT NULL,
     currency        text NOT NULL,
@@ -92,6 +95,28 @@ CREATE TRIGGER dues_are_not_deleted BEFORE DELETE ON dues
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER dues_are_kept BEFORE TRUNCATE ON dues
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- A due is one of a subscription, looked up for all new dues together like the tenants of events. A subscription
+-- is never deleted and keeps its number.
+CREATE FUNCTION refuse_due_of_nothing() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    unknown bigint;
+BEGIN
+    SELECT d.subscription_id INTO unknown
+      FROM new_dues d
+     WHERE (SELECT s.subscription_id FROM subscriptions s WHERE s.subscription_id = d.subscription_id) IS NULL
+     LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'a due names subscription %, which doesn''t exist', unknown
+            USING ERRCODE = 'foreign_key_violation';
+    END IF;
+    RETURN NULL;
+END;
+$$;
+CREATE TRIGGER dues_belong_to_subscriptions AFTER INSERT ON dues
+    REFERENCING NEW TABLE AS new_dues
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_due_of_nothing();
 
 -- What the tenant was told about an unpaid due, each step once.
 CREATE TABLE due_reminders (

@@ -61,8 +61,6 @@ impl FirstMonth {
 pub struct Owed {
     /// Which subscription.
     pub subscription_id: i64,
-    /// Of which plan.
-    pub plan_id: String,
     /// Whose.
     pub tenant_id: TenantId,
     /// The tenant's zone.

@@ -3,20 +3,24 @@
 //! It goes through the wallets that owe an undecided month in chunks, each one transaction: lock a chunk of
 //! wallets in the order of their ids, passing over those that somebody else holds; read what they owe, in a
 //! second statement; let the ledger decide which fees there is money for and write them; write the dues and
-//! the events. Several workers and several processes share the work that way without waiting for each other.
+//! the events. Several workers and several processes share the work that way without waiting for each other;
+//! those of one process take their chunks from one place, so that none of them is done before the others.
 //! A wallet that was passed over isn't lost: at the end the run waits for it, and what it still can't get is
 //! reported open.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use chrono::{DateTime, NaiveDate, Utc};
 use chrono_tz::Tz;
 use scoped_futures::ScopedFutureExt as _;
 use sqlx::PgConnection;
+use tokio::sync::Mutex;
 
 use super::owed::{Fee, Owed};
-use super::store::{self, Decided};
+use super::store::{self, Decided, Owing};
 use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::{Error, Fault, Remedy};
@@ -163,9 +167,22 @@ struct Tally {
     stopped: AtomicBool,
 }
 
+/// The wallets that are still to be looked at, for all workers. Who takes a chunk holds the place meanwhile:
+/// that is a small part of the chunk's time, and nobody looks at a wallet that another one has taken.
+#[derive(Debug)]
+struct Wallets {
+    after: Mutex<i64>,
+    to: i64,
+}
+
+impl Wallets {
+    const fn between((lowest, highest): (i64, i64)) -> Self {
+        Self { after: Mutex::const_new(lowest.saturating_sub(1)), to: highest }
+    }
+}
+
 /// What a chunk did.
 struct ChunkDone {
-    last_wallet_id: Option<i64>,
     charged: u64,
     overdue: u64,
 }
@@ -197,43 +214,45 @@ pub async fn run(
     let mut conn = db.pool().acquire().await?;
     let zones = store::tenant_zones(&mut conn).await?;
     let calendar = Calendar::at(now, &zones, options.period);
-    let expected = store::count_owed(&mut conn, &calendar).await?;
+    let owing = store::survey_owed(&mut conn, &calendar).await?;
+    let expected = months_of(&owing);
     if expected == 0 {
         return Ok(RunReport::default());
     }
     if !options.confirmed
-        && let Some(worst) = store::most_months_owed(&mut conn, &calendar).await?
+        && let Some(worst) = worst_of(&owing)
         && worst.months > i64::from(options.limits.months_max)
     {
         return Err(Error::Refused(RunRefusal::TooManyMonths {
-            subscription_id: worst.subscription_id,
-            tenant_id: worst.tenant_id,
+            subscription_id: worst.lowest_subscription,
+            tenant_id: store::tenant_of_subscription(&mut conn, worst.lowest_subscription).await?,
             months: worst.months,
             allowed: options.limits.months_max,
         }));
     }
     if !options.dry_run {
-        store::insert_runs(&mut conn, &calendar, now).await?;
+        let months: BTreeSet<NaiveDate> = owing
+            .iter()
+            .flat_map(|owing| Month::of(owing.first).through(Month::of(owing.last)))
+            .map(Month::first_day)
+            .collect();
+        store::insert_runs(&mut conn, &months.into_iter().collect::<Vec<_>>(), now).await?;
     }
-    let (lowest, highest) = store::wallet_range(&mut conn).await?;
+    let range = store::wallet_range(&mut conn).await?;
     drop(conn);
 
     let tally = Tally::default();
     let decided = || tally.charged.load(Ordering::Relaxed).saturating_add(tally.overdue.load(Ordering::Relaxed));
     let report_progress = || progress(Running { expected, decided: decided() });
-    let workers = i64::from(options.workers.max(1));
-    let width = highest.saturating_sub(lowest).checked_div(workers).unwrap_or_default().saturating_add(1);
-    let shares = (0..workers).map(|worker| {
-        let from = lowest.saturating_add(width.saturating_mul(worker)).saturating_sub(1);
-        let to = from.saturating_add(width);
-        work_through(db, &calendar, &options, &tally, now, (from, to), Waiting::PassOver, &report_progress)
-    });
-    for outcome in futures::future::join_all(shares).await {
+    let wallets = Wallets::between(range);
+    let workers = (0..options.workers.max(1))
+        .map(|_| work_through(db, &calendar, &options, &tally, now, &wallets, Waiting::PassOver, &report_progress));
+    for outcome in futures::future::join_all(workers).await {
         outcome?;
     }
     let mut open = 0;
     if !options.dry_run && !tally.stopped.load(Ordering::Relaxed) {
-        open = finish_open(db, &calendar, &options, &tally, now, (lowest, highest), &report_progress).await?;
+        open = finish_open(db, &calendar, &options, &tally, now, range, &report_progress).await?;
     }
     let (charged, overdue) = (tally.charged.load(Ordering::Relaxed), tally.overdue.load(Ordering::Relaxed));
     if tally.stopped.load(Ordering::Relaxed) {
@@ -251,6 +270,19 @@ pub async fn run(
     Ok(RunReport { expected, charged, overdue, by_others: expected.saturating_sub(known), open })
 }
 
+/// How many months that are, all together.
+fn months_of(owing: &[Owing]) -> u64 {
+    owing.iter().fold(0, |sum, owing| {
+        let months = owing.months.saturating_mul(owing.subscriptions);
+        sum.saturating_add(u64::try_from(months).unwrap_or_default())
+    })
+}
+
+/// Where most months are owed at once, and among these the subscription that is the oldest.
+fn worst_of(owing: &[Owing]) -> Option<&Owing> {
+    owing.iter().max_by_key(|owing| (owing.months, Reverse(owing.lowest_subscription)))
+}
+
 /// Comes back for the wallets that were passed over: first for those that are free again, then waiting for the
 /// others, so that one which is held for long holds up nobody else. Returns what is still open.
 async fn finish_open(
@@ -259,19 +291,20 @@ async fn finish_open(
     options: &RunOptions,
     tally: &Tally,
     now: DateTime<Utc>,
-    (lowest, highest): (i64, i64),
+    range: (i64, i64),
     report_progress: &(dyn Fn() + Sync),
 ) -> Result<u64, Error<RunRefusal>> {
     for _ in 0..WAITING_ROUNDS {
         let mut conn = db.pool().acquire().await?;
-        let open = store::count_owed(&mut conn, calendar).await?;
+        let open = months_of(&store::survey_owed(&mut conn, calendar).await?);
         drop(conn);
         if open == 0 || tally.stopped.load(Ordering::Relaxed) {
             return Ok(open);
         }
-        let range = (lowest.saturating_sub(1), highest);
-        work_through(db, calendar, options, tally, now, range, Waiting::PassOver, report_progress).await?;
-        match work_through(db, calendar, options, tally, now, range, Waiting::Wait, report_progress).await {
+        let wallets = Wallets::between(range);
+        work_through(db, calendar, options, tally, now, &wallets, Waiting::PassOver, report_progress).await?;
+        let wallets = Wallets::between(range);
+        match work_through(db, calendar, options, tally, now, &wallets, Waiting::Wait, report_progress).await {
             // Whoever holds the wallet holds it for longer than we wait; the next round may find it free.
             Err(Error::Fault(fault)) if fault.remedy() == Remedy::Wait => {
                 tracing::warn!("a wallet could not be had in time: {}", fault.chain());
@@ -280,7 +313,7 @@ async fn finish_open(
         }
     }
     let mut conn = db.pool().acquire().await?;
-    Ok(store::count_owed(&mut conn, calendar).await?)
+    Ok(months_of(&store::survey_owed(&mut conn, calendar).await?))
 }
 
 /// What to do about a wallet that somebody else holds.
@@ -297,16 +330,19 @@ async fn work_through(
     options: &RunOptions,
     tally: &Tally,
     now: DateTime<Utc>,
-    (from, to): (i64, i64),
+    wallets: &Wallets,
     waiting: Waiting,
     report_progress: &(dyn Fn() + Sync),
 ) -> Result<(), Error<RunRefusal>> {
-    let mut cursor = from;
     while !tally.stopped.load(Ordering::Relaxed) {
+        // A transaction that is repeated takes the wallets it took before.
+        let taken = OnceLock::new();
+        let taken = &taken;
         let done = db
             .run("fee_chunk", |conn| {
                 async move {
-                    let done = chunk(conn, calendar, (cursor, to), waiting, now).await?;
+                    let chunk_wallets = take(conn, calendar, wallets, taken, waiting).await?;
+                    let done = decide_chunk(conn, calendar, &chunk_wallets, now).await?;
                     if options.dry_run { Err(Error::Refused(ChunkEnd::RolledBack(done))) } else { Ok(done) }
                 }
                 .scope_boxed()
@@ -319,8 +355,9 @@ async fn work_through(
             }
             Err(Error::Fault(fault)) => return Err(fault.into()),
         };
-        let Some(last) = done.last_wallet_id else { return Ok(()) };
-        cursor = last;
+        if taken.get().is_none() {
+            return Ok(());
+        }
         let charged = tally.charged.fetch_add(done.charged, Ordering::Relaxed).saturating_add(done.charged);
         let overdue = tally.overdue.fetch_add(done.overdue, Ordering::Relaxed).saturating_add(done.overdue);
         report_progress();
@@ -338,24 +375,41 @@ async fn work_through(
     Ok(())
 }
 
-/// One chunk, on a connection whose transaction the caller owns.
-async fn chunk(
+/// Locks the next chunk of wallets, or the same again.
+async fn take(
     conn: &mut PgConnection,
     calendar: &Calendar,
-    (after, to): (i64, i64),
+    wallets: &Wallets,
+    taken: &OnceLock<(i64, i64)>,
     waiting: Waiting,
-    now: DateTime<Utc>,
-) -> Result<ChunkDone, Error<ChunkEnd>> {
+) -> Result<Vec<i64>, Fault> {
     let limit = match waiting {
         Waiting::PassOver => CHUNK_WALLETS,
         Waiting::Wait => WAITING_CHUNK_WALLETS,
     };
-    let wallets = store::lock_owing_wallets(conn, calendar, after, to, limit, waiting).await?;
-    let last_wallet_id = wallets.iter().copied().max();
-    if wallets.is_empty() {
-        return Ok(ChunkDone { last_wallet_id, charged: 0, overdue: 0 });
+    if let Some((after, to)) = taken.get() {
+        return store::lock_owing_wallets(conn, calendar, *after, *to, limit, waiting).await;
     }
-    let owed = store::read_owed(conn, calendar, &wallets).await?;
+    let mut after = wallets.after.lock().await;
+    let locked = store::lock_owing_wallets(conn, calendar, *after, wallets.to, limit, waiting).await?;
+    if let Some(last) = locked.iter().copied().max() {
+        taken.get_or_init(|| (*after, last));
+        *after = last;
+    }
+    Ok(locked)
+}
+
+/// Decides what locked wallets owe, on a connection whose transaction the caller owns.
+async fn decide_chunk(
+    conn: &mut PgConnection,
+    calendar: &Calendar,
+    wallets: &[i64],
+    now: DateTime<Utc>,
+) -> Result<ChunkDone, Error<ChunkEnd>> {
+    if wallets.is_empty() {
+        return Ok(ChunkDone { charged: 0, overdue: 0 });
+    }
+    let owed = store::read_owed(conn, calendar, wallets).await?;
     let decided = decide(conn, owed, now).await?;
     let charged = decided.iter().filter(|due| due.charged).count();
     let overdue = decided.len().saturating_sub(charged);
@@ -372,7 +426,7 @@ async fn chunk(
         .collect();
     outbox::write(conn, &events, now).await?;
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-    Ok(ChunkDone { last_wallet_id, charged: count(charged), overdue: count(overdue) })
+    Ok(ChunkDone { charged: count(charged), overdue: count(overdue) })
 }
 
 /// Lets the ledger charge what there is money for. A due of nothing is paid without a row.

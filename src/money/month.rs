@@ -68,6 +68,11 @@ impl Month {
         Self(self.0.checked_sub_months(Months::new(1)).unwrap_or(self.0))
     }
 
+    /// Every month from this one to the last.
+    pub fn through(self, last: Self) -> impl Iterator<Item = Self> {
+        std::iter::successors(Some(self), |month| Some(month.next())).take_while(move |month| *month <= last)
+    }
+
     /// The instant at which it begins in a zone.
     #[must_use]
     pub fn begins_at(self, zone: Tz) -> DateTime<Utc> {

@@ -148,6 +148,37 @@ async fn f3_c107_ten_runs_at_once_decide_each_month_once() {
     assert!(app.verify().await.is_clean());
 }
 
+#[tokio::test]
+async fn f3_the_workers_share_what_is_owed_and_not_the_numbers_of_the_wallets() {
+    // Wallets that owe nothing any more fill the lower numbers after some years; half of the workers must not have
+    // only those.
+    let app = TestApp::start().await;
+    let mut superuser = app.superuser().await;
+    superuser
+        .execute(
+            "WITH t AS (INSERT INTO tenants (tenant_id, name, time_zone, locale, created_at)
+                        SELECT 'gone-' || n, 'Tenant', 'Asia/Tashkent', 'uz', now() FROM generate_series(1, 3000) n
+                        RETURNING tenant_id)
+             INSERT INTO wallets (tenant_id, currency, created_at) SELECT tenant_id, 'UZS', now() FROM t",
+        )
+        .await
+        .unwrap();
+    many(&app, 1_500, 1_500).await;
+    superuser
+        .execute(
+            "CREATE TABLE deciders (pid integer PRIMARY KEY);
+             CREATE FUNCTION note_decider() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+             BEGIN INSERT INTO deciders VALUES (pg_backend_pid()) ON CONFLICT DO NOTHING; RETURN NULL; END $$;
+             CREATE TRIGGER note_decider AFTER INSERT ON dues FOR EACH STATEMENT EXECUTE FUNCTION note_decider()",
+        )
+        .await
+        .unwrap();
+    let options = RunOptions { workers: 2, confirmed: true, ..RunOptions::default() };
+    let report = run_with(&app, options).await.unwrap();
+    assert_eq!(report, RunReport { expected: 1_500, charged: 0, overdue: 1_500, by_others: 0, open: 0 });
+    assert!(app.count("SELECT count(*) FROM deciders").await >= 2, "one worker did it all");
+}
+
 /// So many tenants who owe December, the last `poor` of them without money.
 async fn many(app: &TestApp, tenants: usize, poor: usize) {
     app.plan("standard", "100.00").await;

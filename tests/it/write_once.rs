@@ -102,3 +102,70 @@ async fn l2_no_column_of_a_write_once_row_that_has_a_value_can_be_given_another(
         assert!(rows > 0, "{table}.{column} had a value");
     }
 }
+
+#[tokio::test]
+async fn l7_the_head_of_a_wallet_moves_forward_only_and_belongs_to_whom_it_belonged() {
+    // Whoever could set a head back could cut the tail off and nothing would miss it.
+    let app = TestApp::start().await;
+    app.tenant("acme").await;
+    app.tenant("other").await;
+    app.fund("acme", 1_000).await;
+    app.fund("acme", 2_000).await;
+    let before = app.everything_written().await;
+    let (mut service, mut superuser) = (app.as_service().await, app.superuser().await);
+    for (change, by_service, by_superuser) in [
+        ("head_seq = head_seq", "HM003", "HM003"),
+        ("head_seq = head_seq - 1", "HM003", "HM003"),
+        ("head_hash = sha256('another')", "HM003", "HM003"),
+        ("head_seq = 0, head_recorded_at = NULL", "HM003", "HM003"),
+        ("head_seq = NULL", "23502", "23502"),
+        ("tenant_id = 'other', head_seq = head_seq + 1", "42501", "HM003"),
+        ("currency = 'USD', head_seq = head_seq + 1", "42501", "HM003"),
+        ("created_at = now(), head_seq = head_seq + 1", "42501", "HM003"),
+    ] {
+        for (session, code) in [(&mut service, by_service), (&mut superuser, by_superuser)] {
+            let statement = format!("UPDATE wallets SET {change} WHERE tenant_id = 'acme'");
+            let error = sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(session).await.expect_err(change);
+            let seen = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
+            assert_eq!(seen.as_deref(), Some(code), "{change}: {error}");
+        }
+    }
+    assert_eq!(app.everything_written().await, before);
+    assert!(app.verify().await.is_clean());
+}
+
+#[tokio::test]
+async fn f2_an_event_belongs_to_a_tenant_and_a_due_to_a_subscription() {
+    // No foreign key says so (it would look each up by itself), so the triggers must refuse what it would.
+    let app = TestApp::start().await;
+    app.tenant("acme").await;
+    app.plan("standard", "2000.00").await;
+    let subscription_id = app.subscribe("acme", "standard", "2026-12-01", "full").await;
+    let before = app.everything_written().await;
+    let event = "INSERT INTO events (tenant_id, kind, body, created_at)
+                 SELECT tenant_id, 'a.test', '{}', now() FROM unnest(ARRAY['acme', 'nobody', 'acme']) AS t (tenant_id)";
+    let due = format!(
+        "INSERT INTO dues (subscription_id, month, tenant_id, currency, amount, due_at, decided_at, overdue_at)
+         SELECT subscription_id, '2026-12-01', 'acme', 'UZS', 1, now(), now(), now()
+           FROM unnest(ARRAY[{subscription_id}, {subscription_id} + 1]) AS s (subscription_id)"
+    );
+    let (mut service, mut superuser) = (app.as_service().await, app.superuser().await);
+    for (statement, by_service, by_superuser) in [
+        (event, "23503", "23503"),
+        (&due, "23503", "23503"),
+        // Nor can one lose what it belongs to.
+        ("UPDATE tenants SET tenant_id = 'other' WHERE tenant_id = 'acme'", "42501", "HM001"),
+        ("UPDATE subscriptions SET subscription_id = DEFAULT", "42501", "HM002"),
+        ("DELETE FROM tenants", "42501", "HM001"),
+        ("DELETE FROM subscriptions", "42501", "HM001"),
+        ("TRUNCATE tenants CASCADE", "42501", "HM001"),
+        ("TRUNCATE subscriptions", "42501", "HM001"),
+    ] {
+        for (session, code) in [(&mut service, by_service), (&mut superuser, by_superuser)] {
+            let error = sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(session).await.expect_err(statement);
+            let seen = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
+            assert_eq!(seen.as_deref(), Some(code), "{statement}: {error}");
+        }
+    }
+    assert_eq!(app.everything_written().await, before);
+}

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, NaiveDate, Utc};
 use chrono_tz::Tz;
-use sqlx::PgConnection;
+use sqlx::{Connection as _, PgConnection};
 
 use super::owed::{Fee, Owed};
 use super::run::{Calendar, Waiting};
@@ -17,11 +17,11 @@ use crate::fault::Fault;
 use crate::ids::TenantId;
 use crate::money::{CurrencyCode, Exponent, MinorUnits, Month};
 
-use plans::first_month_from_column;
 pub use plans::{
     currency_exists, find_subscription_by_start, insert_plan, insert_price, insert_subscription, list_plans,
     list_subscriptions, lock_subscription, plan_exists, read_plan, read_price_from, set_ended,
 };
+use plans::{first_month_from_column, price_of, read_prices};
 
 fn zone_from_column(name: &str) -> Result<Tz, Fault> {
     name.parse().map_err(|_| Fault::new("a stored time zone is unknown"))
@@ -189,78 +189,77 @@ pub async fn tenant_zones(conn: &mut PgConnection) -> Result<Vec<Tz>, Fault> {
     .collect()
 }
 
-/// How many months of subscriptions are owed and undecided.
-pub async fn count_owed(conn: &mut PgConnection, calendar: &Calendar) -> Result<u64, Fault> {
-    let count = sqlx::query_scalar!(
-        r#"-- fee::count_owed
-           SELECT coalesce(sum(months_between(greatest(s.first_owed_month, (last.month + interval '1 month')::date),
-                                              o.month)), 0)::bigint AS "count!"
-             FROM unnest($1::text[], $2::date[], $3::date[]) AS z (time_zone, today, month)
-             JOIN tenants t ON t.time_zone = z.time_zone AND t.status <> 'closed'
-             JOIN subscriptions s ON s.tenant_id = t.tenant_id
-            CROSS JOIN LATERAL (SELECT owed_through(s.started_on, s.ended_on, z.today, z.month) AS month) o
-             LEFT JOIN LATERAL (SELECT max(d.month) AS month FROM dues d
-                                 WHERE d.subscription_id = s.subscription_id) last ON true
-            WHERE o.month >= s.first_owed_month AND (last.month IS NULL OR o.month > last.month)"#,
+/// Subscriptions that owe the same undecided months.
+#[derive(Debug)]
+pub struct Owing {
+    /// The first month.
+    pub first: NaiveDate,
+    /// The last month.
+    pub last: NaiveDate,
+    /// How many months that are.
+    pub months: i64,
+    /// How many subscriptions.
+    pub subscriptions: i64,
+    /// The one with the lowest number.
+    pub lowest_subscription: i64,
+}
+
+/// All that is owed and undecided, in one look at the whole book: as many rows as there are different stretches
+/// of months, which is one on most days.
+///
+/// Who has a due of the last month that can be owed anywhere owes nothing. That is said first, since it spares
+/// the look for the last due of everybody who is decided.
+pub async fn survey_owed(conn: &mut PgConnection, calendar: &Calendar) -> Result<Vec<Owing>, Fault> {
+    let Some(furthest) = calendar.months.iter().max() else { return Ok(Vec::new()) };
+    // A plan that was kept from before the first dues were written would read all of them for each subscription.
+    let mut transaction = conn.begin().await?;
+    sqlx::query!("SET LOCAL plan_cache_mode = force_custom_plan").execute(&mut *transaction).await?;
+    let owing = sqlx::query_as!(
+        Owing,
+        r#"-- fee::survey_owed
+           SELECT o.first AS "first!", o.last AS "last!", months_between(o.first, o.last)::bigint AS "months!",
+                  count(*) AS "subscriptions!", min(o.subscription_id) AS "lowest_subscription!"
+             FROM (SELECT s.subscription_id, o.month AS last,
+                          greatest(s.first_owed_month, (decided.month + interval '1 month')::date) AS first
+                     FROM unnest($1::text[], $2::date[], $3::date[]) AS z (time_zone, today, month)
+                     JOIN tenants t ON t.time_zone = z.time_zone AND t.status <> 'closed'
+                     JOIN subscriptions s ON s.tenant_id = t.tenant_id
+                    CROSS JOIN LATERAL (SELECT owed_through(s.started_on, s.ended_on, z.today, z.month) AS month) o
+                     LEFT JOIN LATERAL (SELECT max(d.month) AS month FROM dues d
+                                         WHERE d.subscription_id = s.subscription_id) decided ON true
+                    WHERE o.month >= s.first_owed_month
+                      AND NOT EXISTS (SELECT FROM dues d WHERE d.subscription_id = s.subscription_id AND d.month >= $4)
+                      AND (decided.month IS NULL OR o.month > decided.month)) o
+            GROUP BY o.first, o.last"#,
         &calendar.zones,
         &calendar.todays,
         &calendar.months,
+        furthest,
+    )
+    .fetch_all(&mut *transaction)
+    .await?;
+    transaction.commit().await?;
+    Ok(owing)
+}
+
+/// Whose subscription it is.
+pub async fn tenant_of_subscription(conn: &mut PgConnection, subscription_id: i64) -> Result<String, Fault> {
+    Ok(sqlx::query_scalar!(
+        "-- fee::tenant_of_subscription
+         SELECT tenant_id FROM subscriptions WHERE subscription_id = $1",
+        subscription_id,
     )
     .fetch_one(conn)
-    .await?;
-    Ok(u64::try_from(count).unwrap_or_default())
-}
-
-/// The subscription that owes most months at once.
-pub struct MostOwed {
-    pub subscription_id: i64,
-    pub tenant_id: String,
-    pub months: i64,
-}
-
-pub async fn most_months_owed(conn: &mut PgConnection, calendar: &Calendar) -> Result<Option<MostOwed>, Fault> {
-    Ok(sqlx::query_as!(
-        MostOwed,
-        r#"-- fee::most_months_owed
-           SELECT s.subscription_id, s.tenant_id,
-                  months_between(greatest(s.first_owed_month, (last.month + interval '1 month')::date),
-                                 o.month)::bigint AS "months!"
-             FROM unnest($1::text[], $2::date[], $3::date[]) AS z (time_zone, today, month)
-             JOIN tenants t ON t.time_zone = z.time_zone AND t.status <> 'closed'
-             JOIN subscriptions s ON s.tenant_id = t.tenant_id
-            CROSS JOIN LATERAL (SELECT owed_through(s.started_on, s.ended_on, z.today, z.month) AS month) o
-             LEFT JOIN LATERAL (SELECT max(d.month) AS month FROM dues d
-                                 WHERE d.subscription_id = s.subscription_id) last ON true
-            WHERE o.month >= s.first_owed_month AND (last.month IS NULL OR o.month > last.month)
-            ORDER BY 3 DESC, 1 LIMIT 1"#,
-        &calendar.zones,
-        &calendar.todays,
-        &calendar.months,
-    )
-    .fetch_optional(conn)
     .await?)
 }
 
-/// One run for each month that is owed and undecided.
-pub async fn insert_runs(conn: &mut PgConnection, calendar: &Calendar, now: DateTime<Utc>) -> Result<(), Fault> {
+/// A run for each of the months, if there is none yet.
+pub async fn insert_runs(conn: &mut PgConnection, months: &[NaiveDate], now: DateTime<Utc>) -> Result<(), Fault> {
     sqlx::query!(
         "-- fee::insert_runs
-         INSERT INTO fee_runs (period, first_started_at)
-         SELECT DISTINCT m.month::date, $4::timestamptz
-           FROM unnest($1::text[], $2::date[], $3::date[]) AS z (time_zone, today, month)
-           JOIN tenants t ON t.time_zone = z.time_zone AND t.status <> 'closed'
-           JOIN subscriptions s ON s.tenant_id = t.tenant_id
-          CROSS JOIN LATERAL (SELECT owed_through(s.started_on, s.ended_on, z.today, z.month) AS month) o
-           LEFT JOIN LATERAL (SELECT max(d.month) AS month FROM dues d
-                               WHERE d.subscription_id = s.subscription_id) last ON true
-          CROSS JOIN LATERAL generate_series(
-                greatest(s.first_owed_month, (last.month + interval '1 month')::date)::timestamp,
-                o.month::timestamp, interval '1 month') AS m (month)
-          WHERE o.month >= s.first_owed_month AND (last.month IS NULL OR o.month > last.month)
+         INSERT INTO fee_runs (period, first_started_at) SELECT unnest($1::date[]), $2
              ON CONFLICT ON CONSTRAINT fee_runs_pkey DO NOTHING",
-        &calendar.zones,
-        &calendar.todays,
-        &calendar.months,
+        months,
         now,
     )
     .execute(conn)
@@ -332,10 +331,11 @@ pub async fn lock_owing_wallets(
 
 /// What locked wallets owe, the oldest month first.
 pub async fn read_owed(conn: &mut PgConnection, calendar: &Calendar, wallets: &[i64]) -> Result<Vec<Owed>, Fault> {
-    sqlx::query!(
+    let rows = sqlx::query!(
         r#"-- fee::read_owed
-           SELECT s.subscription_id, s.plan_id, s.tenant_id, t.time_zone, p.currency, c.exponent,
-                  m.month::date AS "month!", price.amount AS "price!", s.started_on, s.first_month
+           SELECT w.wallet_id, s.subscription_id, s.plan_id, s.tenant_id, t.time_zone, p.currency, c.exponent,
+                  greatest(s.first_owed_month, (decided.month + interval '1 month')::date) AS "first!",
+                  o.month AS "last!", s.started_on, s.first_month
              FROM wallets w
              JOIN tenants t ON t.tenant_id = w.tenant_id AND t.status <> 'closed'
              JOIN unnest($1::text[], $2::date[], $3::date[]) AS z (time_zone, today, month)
@@ -345,39 +345,44 @@ pub async fn read_owed(conn: &mut PgConnection, calendar: &Calendar, wallets: &[
              JOIN currencies c ON c.code = p.currency
             CROSS JOIN LATERAL (SELECT owed_through(s.started_on, s.ended_on, z.today, z.month) AS month) o
              LEFT JOIN LATERAL (SELECT max(d.month) AS month FROM dues d
-                                 WHERE d.subscription_id = s.subscription_id) last ON true
-            CROSS JOIN LATERAL generate_series(
-                  greatest(s.first_owed_month, (last.month + interval '1 month')::date)::timestamp,
-                  o.month::timestamp, interval '1 month') AS m (month)
-            CROSS JOIN LATERAL (SELECT amount FROM plan_prices r
-                                 WHERE r.plan_id = s.plan_id AND r.from_month <= m.month::date
-                                 ORDER BY r.from_month DESC LIMIT 1) price
+                                 WHERE d.subscription_id = s.subscription_id) decided ON true
             WHERE w.wallet_id = ANY ($4)
-              AND o.month >= s.first_owed_month AND (last.month IS NULL OR o.month > last.month)
-            ORDER BY w.wallet_id, m.month, s.subscription_id"#,
+              AND o.month >= s.first_owed_month AND (decided.month IS NULL OR o.month > decided.month)"#,
         &calendar.zones,
         &calendar.todays,
         &calendar.months,
         wallets,
     )
-    .fetch_all(conn)
-    .await?
-    .into_iter()
-    .map(|row| {
-        Ok(Owed {
-            subscription_id: row.subscription_id,
-            plan_id: row.plan_id,
-            tenant_id: TenantId::from_column(row.tenant_id)?,
-            zone: zone_from_column(&row.time_zone)?,
-            currency: CurrencyCode::from_column(row.currency)?,
-            exponent: Exponent::from_column(row.exponent)?,
-            month: Month::of(row.month),
-            price: MinorUnits::new(row.price),
-            started_on: row.started_on,
-            first_month: first_month_from_column(&row.first_month)?,
-        })
-    })
-    .collect()
+    .fetch_all(&mut *conn)
+    .await?;
+    let plans: BTreeSet<&str> = rows.iter().map(|row| row.plan_id.as_str()).collect();
+    let prices = read_prices(conn, &plans.into_iter().map(ToOwned::to_owned).collect::<Vec<_>>()).await?;
+    let mut owed = Vec::with_capacity(rows.len());
+    for row in rows {
+        let tenant_id = TenantId::from_column(row.tenant_id)?;
+        let zone = zone_from_column(&row.time_zone)?;
+        let currency = CurrencyCode::from_column(row.currency)?;
+        let exponent = Exponent::from_column(row.exponent)?;
+        let first_month = first_month_from_column(&row.first_month)?;
+        for month in Month::of(row.first).through(Month::of(row.last)) {
+            let price = price_of(&prices, &row.plan_id, month)
+                .ok_or_else(|| Fault::new("a plan has no price for a month that is owed"))?;
+            let month_owed = Owed {
+                subscription_id: row.subscription_id,
+                tenant_id: tenant_id.clone(),
+                zone,
+                currency: currency.clone(),
+                exponent,
+                month,
+                price,
+                started_on: row.started_on,
+                first_month,
+            };
+            owed.push((row.wallet_id, month_owed));
+        }
+    }
+    owed.sort_by_key(|(wallet_id, owed)| (*wallet_id, owed.month, owed.subscription_id));
+    Ok(owed.into_iter().map(|(_, owed)| owed).collect())
 }
 
 /// A due as it was decided.

@@ -1,5 +1,7 @@
 //! Every statement about plans and subscriptions.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, NaiveDate, Utc};
 use sqlx::PgConnection;
 
@@ -65,6 +67,31 @@ pub async fn read_plan(conn: &mut PgConnection, plan_id: &PlanId) -> Result<(Str
     .fetch_one(conn)
     .await?;
     Ok((row.name, CurrencyCode::from_column(row.currency)?, MinorUnits::new(row.amount)))
+}
+
+/// The prices of plans, each from its month on, the earliest first.
+pub type Prices = HashMap<String, Vec<(NaiveDate, MinorUnits)>>;
+
+/// The prices of these plans. Of a month that has begun they don't change any more.
+pub async fn read_prices(conn: &mut PgConnection, plans: &[String]) -> Result<Prices, Fault> {
+    let rows = sqlx::query!(
+        "-- fee::read_prices
+         SELECT plan_id, from_month, amount FROM plan_prices WHERE plan_id = ANY ($1) ORDER BY plan_id, from_month",
+        plans,
+    )
+    .fetch_all(conn)
+    .await?;
+    let mut prices = Prices::new();
+    for row in rows {
+        prices.entry(row.plan_id).or_default().push((row.from_month, MinorUnits::new(row.amount)));
+    }
+    Ok(prices)
+}
+
+/// A plan's price of a month: the last one that begins by then.
+pub fn price_of(prices: &Prices, plan_id: &str, month: Month) -> Option<MinorUnits> {
+    let of_plan = prices.get(plan_id)?;
+    of_plan.iter().rev().find(|(from_month, _)| *from_month <= month.first_day()).map(|(_, amount)| *amount)
 }
 
 pub async fn list_plans(conn: &mut PgConnection, month: Month) -> Result<Vec<Plan>, Fault> {
