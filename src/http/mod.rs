@@ -1,6 +1,7 @@
 //! HTTP: every path in one list, and what surrounds every request.
 
 mod api;
+pub mod connections;
 mod error;
 mod extract;
 mod health;

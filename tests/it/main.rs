@@ -22,6 +22,7 @@ mod api_access;
 mod api_input;
 mod balance;
 mod conformance;
+mod connections;
 mod crash;
 mod currencies;
 mod demo;
