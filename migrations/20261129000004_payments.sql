@@ -40,7 +40,8 @@ CREATE TABLE payments (
     amount              bigint NOT NULL CONSTRAINT payments_amount_positive CHECK (amount > 0),
     -- The account as the provider sent it, to be given back in the same shape: JSON, but as text, since
     -- PostgreSQL's json types refuse some of what a sender may write (NUL, huge exponents).
-    account             text NOT NULL,
+    account             text NOT NULL
+                        CONSTRAINT payments_account_length CHECK (octet_length(account) <= 4096),
     -- The provider's own time of creation; its expiry counts from here.
     external_created_at timestamptz NOT NULL,
     created_at          timestamptz NOT NULL,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use ipnet::IpNet;
+use nix::sys::resource::{Resource, getrlimit};
 use secrecy::SecretString;
 
 use crate::app::{AppSettings, PaymeLinks};
@@ -21,6 +22,13 @@ use crate::outbox::DelivererSettings;
 use crate::provider::payme::auth::Keys;
 use crate::provider::payme::{FiscalItem, PaymeSettings};
 use crate::support::{Limit, Limits};
+
+/// Files that stay free for what isn't a connection to us or to the database (the program's own, deliveries to
+/// webhook endpoints), at least; of a larger limit a quarter.
+const OTHER_FILES: u64 = 100;
+
+/// Connections that there may be even if the limit of open files leaves none.
+const CONNECTIONS_MIN: u64 = 16;
 
 /// Which database.
 #[derive(Debug, Clone, Args)]
@@ -42,7 +50,8 @@ pub struct DatabaseArgs {
     #[arg(long, env = "HAMYON_DATABASE_CONNECTIONS", default_value_t = 20, global = true,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub database_connections: u32,
-    /// Where the private server keeps its files [default: /var/lib/hamyon for root, else ~/.local/share/hamyon]
+    /// Where the private server keeps its files [default: /var/lib/hamyon for root, else $XDG_DATA_HOME/hamyon or
+    /// ~/.local/share/hamyon]
     #[arg(long, env = "HAMYON_DATA_DIR", global = true)]
     pub data_dir: Option<PathBuf>,
     /// The folder of PostgreSQL's programs, for the private server [default: looked for]
@@ -51,11 +60,16 @@ pub struct DatabaseArgs {
 }
 
 impl DatabaseArgs {
-    /// Reaches the server, starting the private one when there is no URL.
+    /// Reaches the server, starting the private one when there is no URL, and making it when there is none. For
+    /// `serve` and `migrate` only: everybody else asks about a database that is there.
     ///
     /// # Errors
     /// When the URL can't be read or the server doesn't start.
-    pub async fn server(&self) -> anyhow::Result<Server> {
+    pub async fn server_or_new(&self) -> anyhow::Result<Server> {
+        self.reach(|options| options).await
+    }
+
+    async fn reach(&self, private: impl FnOnce(embedded::Options) -> embedded::Options) -> anyhow::Result<Server> {
         let url = secret("DATABASE_URL", self.database_url.as_ref(), self.database_url_file.as_ref())?;
         if let Some(url) = url {
             let owner_url = secret(
@@ -69,15 +83,16 @@ impl DatabaseArgs {
             Some(data_dir) => data_dir.clone(),
             None => embedded::default_data_dir()?,
         };
-        Ok(Server::private(embedded::Options::new(data_dir).postgres_bin(self.postgres_bin.clone())).await?)
+        let options = embedded::Options::new(data_dir).postgres_bin(self.postgres_bin.clone());
+        Ok(Server::private(private(options)).await?)
     }
 
-    /// Reaches the server with its schema up to date: the private one is migrated, a given one must be.
+    /// Reaches a server that is there with its schema up to date: the private one is migrated, a given one must be.
     ///
     /// # Errors
-    /// See [`DatabaseArgs::server`].
+    /// When the URL can't be read, the data directory holds no database, or the server doesn't start.
     pub async fn migrated_server(&self) -> anyhow::Result<Server> {
-        let server = self.server().await?;
+        let server = self.reach(embedded::Options::only_existing).await?;
         if server.is_private()
             && let Err(fault) = server.migrate().await
         {
@@ -113,6 +128,10 @@ pub struct ServeArgs {
     /// The address to listen on
     #[arg(long, env = "HAMYON_LISTEN", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
+    /// Most connections at once; more wait. Lowered to what the limit of open files leaves
+    #[arg(long, env = "HAMYON_CONNECTIONS_MAX", default_value_t = 4096,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub connections_max: u32,
     /// A first API token with every scope; others are made by `hamyon token create`
     #[arg(long, env = "HAMYON_API_TOKEN", hide_env_values = true)]
     pub api_token: Option<SecretString>,
@@ -326,6 +345,25 @@ impl ServeArgs {
             support_limits: Arc::new(self.support.limits()?),
             webhooks: DelivererSettings { allow_private: self.webhook_allow_private, ..DelivererSettings::default() },
         })
+    }
+
+    /// How many connections there may be at once: as many as set, and no more than there are files for.
+    ///
+    /// # Errors
+    /// When the system doesn't say how many files we may open.
+    pub fn connections_max(&self, database: &DatabaseArgs) -> anyhow::Result<usize> {
+        let (files, _) = getrlimit(Resource::RLIMIT_NOFILE).context("the limit of open files can't be read")?;
+        let kept = OTHER_FILES.max(files >> 2).saturating_add(u64::from(database.database_connections));
+        let left = files.saturating_sub(kept).max(CONNECTIONS_MIN);
+        let set = u64::from(self.connections_max);
+        if left < set {
+            tracing::info!(
+                connections = left,
+                "at most {left} connections at once, not {set}: only {files} files may be open (RLIMIT_NOFILE, \
+                 LimitNOFILE, ulimit -n)"
+            );
+        }
+        Ok(usize::try_from(left.min(set))?)
     }
 
     /// The first API token, if one is set.

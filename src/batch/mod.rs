@@ -25,6 +25,7 @@ use crate::funding;
 use crate::idempotency::{self, Answer, Claim, Claimed, KeyReused};
 use crate::ids::Actor;
 use crate::ledger::{self, Entry, PostedRow};
+use crate::payment::{self, ImportRefusal};
 
 use lane::{Lane, Lanes, Waiting};
 
@@ -56,12 +57,17 @@ impl std::fmt::Debug for Batch {
 }
 
 /// Why a batch is refused.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The key stands for another request.
+    #[error(transparent)]
     Key(KeyReused),
     /// The ledger says no.
+    #[error(transparent)]
     Ledger(ledger::Refusal),
+    /// A top-up would stand for a payment and be of other money.
+    #[error(transparent)]
+    Import(ImportRefusal),
 }
 
 impl From<KeyReused> for Refusal {
@@ -76,14 +82,20 @@ impl From<ledger::Refusal> for Refusal {
     }
 }
 
+impl From<ImportRefusal> for Refusal {
+    fn from(refusal: ImportRefusal) -> Self {
+        Self::Import(refusal)
+    }
+}
+
 /// Why batches aren't booked together, which says nothing about any one of them.
 enum Apart {
     UsedKey,
-    Refused(ledger::Refusal),
+    Refused(Refusal),
 }
 
-impl From<ledger::Refusal> for Apart {
-    fn from(refusal: ledger::Refusal) -> Self {
+impl From<Refusal> for Apart {
+    fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
@@ -166,7 +178,7 @@ impl Batches {
                     match idempotency::claim(conn, &batch.claim, now).await.widen()? {
                         Claimed::Answered(answer) => Ok(answer),
                         Claimed::Fresh => {
-                            let answers = post_claimed(conn, &[batch], now).await.widen()?;
+                            let answers = post_claimed(conn, &[batch], now).await?;
                             answers.into_iter().next().ok_or_else(|| Fault::new("a batch has no answer").into())
                         }
                     }
@@ -201,12 +213,13 @@ async fn post_claimed(
     conn: &mut PgConnection,
     batches: &[&Batch],
     now: chrono::DateTime<chrono::Utc>,
-) -> Result<Vec<Answer>, Error<ledger::Refusal>> {
+) -> Result<Vec<Answer>, Error<Refusal>> {
     let Some(first) = batches.first() else {
         return Ok(Vec::new());
     };
     let entries: Vec<Entry> = batches.iter().flat_map(|batch| batch.entries.iter().cloned()).collect();
-    let rows = funding::post(conn, &entries, Vec::new(), &first.actor, now).await?;
+    payment::check_imports(conn, &entries).await.widen()?;
+    let rows = funding::post(conn, &entries, Vec::new(), &first.actor, now).await.widen()?;
     let mut rows = &rows[..];
     let mut answers = Vec::with_capacity(batches.len());
     for batch in batches {

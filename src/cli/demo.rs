@@ -37,8 +37,12 @@ const DEMO_APPROVER: (&str, Role) = ("rustam", Role::Approver);
 const DEMO_PASSWORD: &str = "hamyon-demo";
 const DEMO_MERCHANT_ID: &str = "587f72c72cac0d162c722ae2";
 
-/// How many orders a demonstration has ready to be paid, in tiyin what each costs.
+/// Whom the conformance run pays. A number, as are the orders, since Payme sends accounts as numbers, too.
+const REHEARSAL_TENANT: &str = "7001";
+
+/// How many orders a demonstration has ready to be paid, the number before the first, in tiyin what each costs.
 const OPEN_ORDERS: usize = 5;
+const BEFORE_FIRST_ORDER: u32 = 9000;
 const ORDER_AMOUNT: MinorUnits = MinorUnits::new(15_000_000);
 
 /// What a demonstration needs and wasn't given.
@@ -238,6 +242,7 @@ fn tenants(now: DateTime<Utc>) -> Result<Vec<Tenant>, Fault> {
         ("choyxona", "Choyxona Navoiy", "Asia/Samarkand", Locale::Uz),
         ("fitnes", "Fitnes Chilonzor", "Asia/Tashkent", Locale::Uz),
         ("studio-berlin", "Студия Берлин", "Europe/Berlin", Locale::Ru),
+        (REHEARSAL_TENANT, "Payme rehearsal", "Asia/Tashkent", Locale::Uz),
     ]
     .into_iter()
     .map(|(tenant_id, name, time_zone, locale)| {
@@ -288,15 +293,15 @@ async fn open_orders(
     now: chrono::DateTime<chrono::Utc>,
 ) -> Result<Vec<OrderId>, Error<Refusal>> {
     let mut open = Vec::new();
-    let mut number: u32 = 0;
+    let mut number = BEFORE_FIRST_ORDER;
     while open.len() < OPEN_ORDERS {
         number = number.saturating_add(1);
-        let order_id = OrderId::parse(format!("demo-order-{number}")).map_err(invalid)?;
+        let order_id = OrderId::parse(number.to_string()).map_err(invalid)?;
         let status = order::find_with_status(conn, &order_id, lifetime, now).await?.map(|(_, status)| status);
         if status.is_none() {
             let order = Order {
                 order_id: order_id.clone(),
-                tenant_id: TenantId::parse("acme").map_err(invalid)?,
+                tenant_id: TenantId::parse(REHEARSAL_TENANT).map_err(invalid)?,
                 currency: CurrencyCode::uzs(),
                 amount: ORDER_AMOUNT,
                 title: format!("Demonstration order {number}"),
@@ -344,8 +349,13 @@ A payment, as Payme's servers make it (create, then perform):
 
 Every scenario of Payme's sandbox:
   target/release/hamyon payme conformance --url http://{address}/payme --key {key} \\
-    --account tenant_id=acme --amount 1500000 \\
-    {} --one-time-amount {}
+    --account tenant_id={REHEARSAL_TENANT} --amount 1500000 \\
+    {} --one-time-amount {} \\
+    --expiry-wait-secs 5 --spend-command '
+      api=http://{address}/v1; auth=\"Authorization: Bearer {token}\"
+      left=$(curl -sf -H \"$auth\" $api/tenants/$HAMYON_ACCOUNT/balance | sed \"s/.*available.:.\\([0-9.]*\\).*/\\1/\")
+      curl -sf -H \"$auth\" -H \"Content-Type: application/json\" -H \"Idempotency-Key: $HAMYON_PAYME_ID\" $api/transactions/batch \\
+        -d \"{{\\\"transactions\\\":[{{\\\"tenant_id\\\":\\\"$HAMYON_ACCOUNT\\\",\\\"currency\\\":\\\"UZS\\\",\\\"kind\\\":\\\"purchase\\\",\\\"amount\\\":\\\"-$left\\\",\\\"reference\\\":\\\"spent:$HAMYON_PAYME_ID\\\"}}]}}\"'
 ",
             orders.join(" "),
             ORDER_AMOUNT.get(),

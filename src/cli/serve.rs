@@ -1,11 +1,11 @@
 //! `hamyon serve`
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use axum_server::Handle;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -14,13 +14,18 @@ use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{self, DatabaseArgs, ServeArgs};
 use crate::db::Server;
+use crate::http::connections::{self, Connections};
 use crate::ids::ClientName;
 use crate::jobs::Scheduler;
 use crate::token::{self, Scope};
 use crate::{http, telemetry};
 
-/// How long what is on its way may still take when we are told to stop.
+/// How long connections may still take for what is on its way when we are told to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long work that moves money may take after that. It has a time of its own: a client that doesn't read its
+/// answer must not use it up.
+const WORK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the connections to the database may take to say goodbye, once nothing uses them.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,7 +45,7 @@ pub async fn run(database: &DatabaseArgs, args: &ServeArgs) -> anyhow::Result<Ex
     // Heard from the first moment on. A start that was cut off halfway could leave the private server behind, so
     // it comes to its end, and what was heard meanwhile ends it again.
     let mut stop = StopSignal::listen()?;
-    let server = database.server().await?;
+    let server = database.server_or_new().await?;
     if tokio::time::timeout(Duration::ZERO, stop.received()).await.is_ok() {
         config::leave(server, Ok(())).await?;
         return Ok(ExitCode::SUCCESS);
@@ -84,42 +89,54 @@ async fn serve(
     }
     tracing::info!(%address, "listening on {address}");
 
-    let (begin_drain, drain) = tokio::sync::oneshot::channel::<()>();
-    let service = http::router(app.clone()).into_make_service_with_connect_info::<SocketAddr>();
-    let serving = tokio::spawn(
-        axum::serve(listener, service)
-            .with_graceful_shutdown(async move {
-                // An error means that the sender is gone, which is a reason to stop as well.
-                let _ = drain.await;
-            })
-            .into_future(),
-    );
-    stop.received().await;
-    tracing::info!("stopping: new requests are refused, those on their way end");
-    let _ = begin_drain.send(());
-    let now = tokio::time::Instant::now();
-    let deadline = now.checked_add(DRAIN_TIMEOUT).unwrap_or(now);
-    let drained = tokio::time::timeout_at(deadline, serving).await;
-    app.tasks.close();
-    let worked = tokio::time::timeout_at(deadline, async {
-        app.tasks.wait().await;
+    let connections = Connections::new(listener, args.connections_max(database)?);
+    let handle = Handle::new();
+    let mut serving = tokio::spawn(connections::serve(connections, http::router(app.clone()), handle.clone()));
+    let lost = tokio::select! {
+        () = stop.received() => None,
+        fault = server.lost() => Some(fault),
+    };
+    match &lost {
+        None => tracing::info!("stopping: new requests are refused, those on their way end"),
+        Some(fault) => tracing::error!("stopping: {}", fault.chain()),
+    }
+    handle.graceful_shutdown(None);
+    let jobs = tokio::spawn(async move {
         if let Some(scheduler) = scheduler {
             scheduler.stop().await;
         }
+    });
+    let drained = tokio::time::timeout(DRAIN_TIMEOUT, &mut serving).await;
+    if drained.is_err() {
+        // A client that neither sends nor reads nor hangs up can't keep us.
+        tracing::warn!(
+            connections = handle.connection_count(),
+            "{} connections did not end within {} s and were cut",
+            handle.connection_count(),
+            DRAIN_TIMEOUT.as_secs()
+        );
+        handle.shutdown();
+    }
+    app.tasks.close();
+    let worked = tokio::time::timeout(WORK_TIMEOUT, async {
+        app.tasks.wait().await;
+        jobs.await
     })
     .await;
     // A database that doesn't answer can't keep us: it ends the sessions when we are gone.
     if tokio::time::timeout(CLOSE_TIMEOUT, db.close()).await.is_err() {
         tracing::warn!("the connections to the database did not close within {} s", CLOSE_TIMEOUT.as_secs());
     }
-    match (drained, worked) {
-        (Ok(ended), Ok(())) => ended.context("the server panicked")?.context("the server failed"),
-        // A client that neither sends nor hangs up can't keep us; what moves money has ended.
-        (Err(_), Ok(())) => {
-            tracing::warn!("a connection did not end within {} s and was cut", DRAIN_TIMEOUT.as_secs());
-            Ok(())
-        }
-        (_, Err(_)) => bail!("work was still running after {} s", DRAIN_TIMEOUT.as_secs()),
+    if let Some(fault) = lost {
+        return Err(fault.into());
+    }
+    match worked {
+        Ok(jobs) => jobs.context("stopping the jobs panicked")?,
+        Err(_) => bail!("work was still running after {} s", WORK_TIMEOUT.as_secs()),
+    }
+    match drained {
+        Ok(ended) => ended.context("the server panicked")?.context("the server failed"),
+        Err(_) => Ok(()),
     }
 }
 

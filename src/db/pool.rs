@@ -148,6 +148,14 @@ impl Server {
         Ok(database)
     }
 
+    /// Returns when our own server has ended under us, and never for one that was given: that one may come back.
+    pub async fn lost(&self) -> Fault {
+        match &self.embedded {
+            Some(embedded) => Fault::new("the database is gone").because(embedded.lost().await),
+            None => std::future::pending().await,
+        }
+    }
+
     /// Leaves the server; our own one is stopped when nobody else uses it.
     ///
     /// # Errors

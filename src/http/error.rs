@@ -13,6 +13,7 @@ use crate::fault::{Error, Fault, Remedy};
 use crate::fee::{FeeRefusal, RunRefusal};
 use crate::idempotency::KeyReused;
 use crate::ledger::{self, CurrencyRefusal};
+use crate::payment::ImportRefusal;
 use crate::payment::order::OrderRefusal;
 use crate::provider::payme::link::LinkError;
 use crate::support::{self, DeedRefusal};
@@ -218,6 +219,15 @@ impl From<ledger::Refusal> for Problem {
             }
         };
         problem.with("index", index)
+    }
+}
+
+impl From<ImportRefusal> for Problem {
+    fn from(refusal: ImportRefusal) -> Self {
+        let detail = refusal.to_string();
+        Self::conflict("payment_differs", "The payment of this reference is of other money", detail)
+            .with("fields", refusal.fields)
+            .with("index", refusal.index)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod api;
 pub mod console;
+pub mod connections;
 mod error;
 mod extract;
 mod health;

@@ -1,6 +1,6 @@
 //! Why a payment is refused, in no provider's words.
 
-use crate::ids::{OrderId, TenantId};
+use crate::ids::{OrderId, Reference, TenantId};
 use crate::ledger;
 use crate::money::MinorUnits;
 use crate::payment::State;
@@ -23,6 +23,9 @@ pub enum Refusal {
     /// The provider's own creation time is too long ago.
     #[error("the payment was promised too long ago")]
     TooOld,
+    /// The provider's own creation time is far ahead of our clock: such a promise would outlive every other.
+    #[error("the payment's own time is in the future")]
+    FromTheFuture,
     /// No such tenant.
     #[error("there is no such wallet")]
     UnknownTenant,
@@ -60,6 +63,24 @@ pub enum Refusal {
         available: MinorUnits,
         /// Minor units of the payment.
         needed: MinorUnits,
+    },
+    /// The ledger holds a top-up of this payment with another amount. Crediting it again would pay it twice, and
+    /// saying that it is performed would be a lie.
+    #[error(
+        "row {seq} of {tenant_id}'s wallet is the top-up {reference} of {} minor units, and the payment is of {}",
+        booked.get(), amount.get()
+    )]
+    BookedOtherwise {
+        /// Whose wallet.
+        tenant_id: TenantId,
+        /// The payment's name in the book.
+        reference: Reference,
+        /// The row.
+        seq: i64,
+        /// Minor units of the row.
+        booked: MinorUnits,
+        /// Minor units of the payment.
+        amount: MinorUnits,
     },
     /// The ledger doesn't take the credit.
     #[error("the ledger refuses: {0}")]

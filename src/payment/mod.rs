@@ -8,13 +8,17 @@
 //! The room knows no provider's words: amounts are minor units, refusals are [`Refusal`]s, and each provider
 //! translates at its own door. Locks are taken in one order: *order, then payment, then wallet*.
 
+mod account;
 mod error;
+mod import;
 pub mod order;
 mod service;
 mod state;
 mod store;
 
+pub use account::{account_values, normal_account_value};
 pub use error::Refusal;
+pub use import::{ImportRefusal, check_imports};
 pub use service::{
     Cancelled, Created, Performed, Terms, cancel, check, create, find, keep_fiscal_receipt, list, perform,
     sweep_expired,

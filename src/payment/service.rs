@@ -12,7 +12,7 @@ use crate::funding;
 use crate::ids::{Actor, OrderId, Pocket, Reference, TenantId};
 use crate::ledger::{self, Entry, Floor, Kind, Metadata};
 use crate::money::{CurrencyCode, MinorUnits};
-use crate::outbox::{Event, EventKind};
+use crate::outbox::{self, Event, EventKind};
 
 type Result<T> = std::result::Result<T, Error<Refusal>>;
 
@@ -63,6 +63,9 @@ pub enum Cancelled {
     /// Cancelled or refunded before: the payment, unchanged.
     Already(Payment),
 }
+
+/// How far a provider's clock may be ahead of ours.
+const AHEAD_MAX: TimeDelta = TimeDelta::days(1);
 
 /// Whether a payment of this amount into this account would be accepted now. Writes nothing.
 ///
@@ -116,6 +119,9 @@ pub async fn create(conn: &mut PgConnection, new: &NewPayment, terms: &Terms, no
         }
     };
     if let Some(payment) = store::insert(conn, new, &tenant_id, &terms.currency, now).await? {
+        if !new.account_values.is_empty() {
+            store::insert_account_values(conn, payment.payment_id, &new.account_values).await?;
+        }
         return Ok(Created::New(payment));
     }
     // The same id was inserted by another call while this one was looking; it has committed by now.
@@ -314,6 +320,9 @@ fn check_age(new: &NewPayment, terms: &Terms, now: DateTime<Utc>) -> Result<()> 
     if now.signed_duration_since(new.external_created_at) > terms.lifetime {
         return Err(Error::Refused(Refusal::TooOld));
     }
+    if new.external_created_at.signed_duration_since(now) > AHEAD_MAX {
+        return Err(Error::Refused(Refusal::FromTheFuture));
+    }
     Ok(())
 }
 
@@ -391,17 +400,24 @@ async fn top_up(
 ) -> Result<()> {
     let entry = entry(payment, key, Kind::TopUp, payment.amount)?;
     let events = vec![event(payment, key, EventKind::PaymentPerformed)];
-    match funding::post(conn, std::slice::from_ref(&entry), events, &terms.actor, now).await {
+    match funding::post(conn, std::slice::from_ref(&entry), events.clone(), &terms.actor, now).await {
         Ok(_) => Ok(()),
         // The row is there without the payment's state: somebody booked it by another path, an import for
-        // example. It is the same event, so it isn't booked again.
+        // example. It is the same event, so it isn't booked again; that the payment is performed is news all the same.
         Err(Error::Refused(ledger::Refusal::AlreadyBooked { seq, .. })) => {
             let booked = ledger::find(conn, &entry.tenant_id, &entry.currency, &entry.kind, &entry.reference).await?;
-            if booked == Some((seq, payment.amount)) {
-                Ok(())
-            } else {
-                Err(Fault::new("a payment's top-up is booked with another amount").into())
+            let (_, booked) = booked.ok_or_else(|| Fault::new("a row that is booked already was not there to read"))?;
+            if booked == payment.amount {
+                outbox::write(conn, &events, now).await?;
+                return Ok(());
             }
+            Err(Error::Refused(Refusal::BookedOtherwise {
+                tenant_id: entry.tenant_id,
+                reference: entry.reference,
+                seq,
+                booked,
+                amount: payment.amount,
+            }))
         }
         Err(error) => Err(error.widen()),
     }

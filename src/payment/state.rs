@@ -56,6 +56,8 @@ pub struct NewPayment {
     pub account: AccountRef,
     /// The account as the provider sent it, JSON.
     pub account_as_received: String,
+    /// What else the account said, as [`super::account_values`] makes it.
+    pub account_values: Vec<String>,
     /// Minor units.
     pub amount: MinorUnits,
     /// The provider's own time.

@@ -207,6 +207,56 @@ pub async fn insert(
     }))
 }
 
+/// Keeps what else the account of a new payment said. The values are distinct.
+pub async fn insert_account_values(conn: &mut PgConnection, payment_id: i64, values: &[String]) -> Result<(), Fault> {
+    sqlx::query!(
+        "-- payment::insert_account_values
+         INSERT INTO payment_account_values (value, payment_id) SELECT value, $2 FROM unnest($1::text[]) AS value",
+        values,
+        payment_id,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// What a live payment is of.
+pub struct Money {
+    pub tenant_id: TenantId,
+    pub currency: CurrencyCode,
+    pub amount: MinorUnits,
+}
+
+/// The live payments of these names, in the order of the names.
+pub async fn find_live(
+    conn: &mut PgConnection,
+    providers: &[String],
+    external_ids: &[String],
+) -> Result<Vec<Option<Money>>, Fault> {
+    sqlx::query!(
+        r#"-- payment::find_live
+           SELECT p.tenant_id AS "tenant_id?", p.currency AS "currency?", p.amount AS "amount?"
+             FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS named (provider, external_id, place)
+             LEFT JOIN payments p
+               ON p.provider = named.provider AND p.external_id = named.external_id AND p.mode = 'live'
+            ORDER BY named.place"#,
+        providers,
+        external_ids,
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(|row| match (row.tenant_id, row.currency, row.amount) {
+        (Some(tenant_id), Some(currency), Some(amount)) => Ok(Some(Money {
+            tenant_id: TenantId::from_column(tenant_id)?,
+            currency: CurrencyCode::from_column(currency)?,
+            amount: MinorUnits::new(amount),
+        })),
+        _ => Ok(None),
+    })
+    .collect()
+}
+
 pub async fn set_performed(conn: &mut PgConnection, payment_id: i64, at: DateTime<Utc>) -> Result<(), Fault> {
     let done = sqlx::query!(
         "-- payment::set_performed

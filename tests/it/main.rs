@@ -26,6 +26,7 @@ mod cli_staff;
 mod conformance;
 mod console;
 mod console_browser;
+mod connections;
 mod crash;
 mod currencies;
 mod demo;

@@ -35,6 +35,7 @@ enum Step {
     Call(Call),
     WaitMs(i64),
     Spend { tenant_id: String, amount: i64 },
+    Import { tenant_id: String, amount: i64, id: String },
     Database(String),
 }
 
@@ -149,6 +150,9 @@ impl Stage {
             Step::WaitMs(by) => app.clock.advance(TimeDelta::milliseconds(*by)),
             Step::Spend { tenant_id, amount } => {
                 app.post_entries(&[entry(tenant_id, "purchase", -amount, "spent")]).await.unwrap();
+            }
+            Step::Import { tenant_id, amount, id } => {
+                app.post_entries(&[entry(tenant_id, "top_up", *amount, &format!("payme:{id}"))]).await.unwrap();
             }
             Step::Database(gone) => {
                 assert_eq!(gone, "gone");
@@ -315,6 +319,7 @@ fn every_error_has_a_case() {
         PaymeError::Busy { field: field(), code: -31_099 },
         PaymeError::UnknownReceipt,
         PaymeError::BadFiscalParams(""),
+        PaymeError::BookedOtherwise { reference: field() },
     ];
     // Who adds an error is led here by the compiler, and from here to the list above.
     let number = |error: &PaymeError| match error {
@@ -333,8 +338,9 @@ fn every_error_has_a_case() {
         PaymeError::Busy { .. } => 12,
         PaymeError::UnknownReceipt => 13,
         PaymeError::BadFiscalParams(_) => 14,
+        PaymeError::BookedOtherwise { .. } => 15,
     };
-    assert_eq!(errors.iter().map(number).collect::<Vec<_>>(), (0..=14).collect::<Vec<_>>());
+    assert_eq!(errors.iter().map(number).collect::<Vec<_>>(), (0..=15).collect::<Vec<_>>());
     let answered: BTreeSet<i64> =
         read_all().values().filter_map(|fixture| fixture.answer["error"]["code"].as_i64()).collect();
     let codes: BTreeSet<i64> = errors.iter().map(|error| i64::from(error.code())).collect();

@@ -89,6 +89,61 @@ async fn a_signal_while_it_starts_leaves_no_server_behind() {
     eventually("no server is left", async || !folder.pid_file().exists()).await;
 }
 
+/// Nothing heals it from inside: whoever watches over the process starts it again, and the next start recovers.
+#[tokio::test]
+async fn a_server_that_is_killed_under_serve_ends_it_with_a_word_and_a_bad_exit() {
+    let folder = DataFolder::new();
+    let serving = Serving::launch(folder.of(serve())).await;
+    serving.tenant("acme").await;
+    kill(Pid::from_raw(folder.server_pid()), Signal::SIGKILL).unwrap();
+    let (status, said) = serving.ended().await;
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("has ended, and hamyon did not stop it"), "{said}");
+    assert!(said.contains(&folder.path().join("postgres.log").display().to_string()), "{said}");
+
+    let serving = Serving::launch(folder.of(serve())).await;
+    let (status, answer) = serving.get("/v1/tenants/acme").await.unwrap();
+    assert_eq!(status, 200, "{answer}");
+    serving.stop().await;
+}
+
+/// Asked about the wrong place, they would find a new and empty book and praise it.
+#[tokio::test]
+async fn only_serve_and_migrate_make_a_database_where_there_is_none() {
+    let folder = DataFolder::new();
+    let empty = folder.path().join("typo");
+    let commands: [(&[&str], i32); 9] = [
+        (&["verify"], 2),
+        (&["token", "create", "--client", "shop"], 1),
+        (&["token", "list"], 1),
+        (&["token", "revoke", "1"], 1),
+        (&["fees", "run"], 1),
+        (&["fees", "status"], 1),
+        (&["fees", "plan", "standard", "--name", "Standard", "--price", "1.00"], 1),
+        (&["staff", "list"], 1),
+        (&["staff", "add", "olim", "--role", "admin"], 1),
+    ];
+    for made in [false, true] {
+        if made {
+            fs::create_dir(&empty).unwrap();
+        }
+        for (command, code) in commands {
+            let ended = run(hamyon().args(command).env("HAMYON_DATA_DIR", &empty)).await;
+            let said = said(&ended);
+            assert_eq!(ended.status.code(), Some(code), "{command:?}: {said}");
+            for words in [&*empty.display().to_string(), "HAMYON_DATA_DIR", "hamyon serve", "hamyon migrate"] {
+                assert!(said.contains(words), "{command:?} must say {words:?}: {said}");
+            }
+            assert_eq!(fs::read_dir(&empty).map_or(0, Iterator::count), 0, "{command:?} made something");
+            assert_eq!(empty.exists(), made, "{command:?} made a folder");
+        }
+    }
+    let migrated = run(hamyon().arg("migrate").env("HAMYON_DATA_DIR", &empty)).await;
+    assert_eq!(migrated.status.code(), Some(0), "{}", said(&migrated));
+    let verified = run(hamyon().arg("verify").env("HAMYON_DATA_DIR", &empty)).await;
+    assert_eq!(verified.status.code(), Some(0), "{}", said(&verified));
+}
+
 /// A data directory that the server's user can pass. What still runs in it at the end is stopped.
 pub struct DataFolder(TempDir);
 

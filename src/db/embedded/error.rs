@@ -105,6 +105,17 @@ pub enum EmbeddedError {
         me: String,
     },
 
+    /// There is no database where one was expected.
+    #[error(
+        "There is no database in {} yet. If yours is elsewhere, name its data directory in HAMYON_DATA_DIR, or its server in \
+         DATABASE_URL; to make a new one here, run `hamyon serve` or `hamyon migrate`.",
+        .data_dir.display()
+    )]
+    NoCluster {
+        /// The data directory that was looked into.
+        data_dir: PathBuf,
+    },
+
     /// The cluster folder has content, but is not a cluster.
     #[error(
         "{} is not empty and is not a PostgreSQL database either (it has no PG_VERSION). Move it away, or choose another data \
@@ -205,6 +216,19 @@ pub enum EmbeddedError {
         lock: PathBuf,
         /// How long we waited.
         waited: Duration,
+    },
+
+    /// The server has ended while it was in use.
+    #[error(
+        "The private PostgreSQL server of {} has ended, and hamyon did not stop it. See the end of {}; the next start runs it \
+         again.",
+        .cluster.display(), .log.display()
+    )]
+    Lost {
+        /// The cluster folder.
+        cluster: PathBuf,
+        /// The log file.
+        log: PathBuf,
     },
 
     /// The server does not end although it was told to.

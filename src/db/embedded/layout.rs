@@ -32,6 +32,9 @@ use super::error::EmbeddedError;
 /// The port is only a part of the socket's name; nothing listens on a network.
 pub(super) const PORT: u16 = 5432;
 
+/// The cluster's folder in the data directory.
+const CLUSTER: &str = "postgres";
+
 /// Linux keeps socket paths in 108 bytes, the last of them zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
@@ -50,6 +53,16 @@ pub fn default_data_dir() -> Result<PathBuf, EmbeddedError> {
     }
     let home = absolute("HOME").or_else(|| User::from_uid(Uid::effective()).ok().flatten().map(|user| user.dir));
     home.map(|home| home.join(".local/share/hamyon")).ok_or(EmbeddedError::NoHome)
+}
+
+/// Whether a cluster is under `data_dir`. Makes nothing; what can't be looked at is left to [`Layout::prepare`],
+/// which says why.
+pub(super) fn check_cluster_is_there(data_dir: &Path) -> Result<(), EmbeddedError> {
+    let data_dir = std::path::absolute(data_dir).map_err(EmbeddedError::system("make sense of the path", data_dir))?;
+    match fs::metadata(data_dir.join(CLUSTER).join("PG_VERSION")) {
+        Err(missing) if missing.kind() == ErrorKind::NotFound => Err(EmbeddedError::NoCluster { data_dir }),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// The user that `initdb` and `postgres` run as.
@@ -209,7 +222,7 @@ impl Layout {
         let short = short_socket_folder(&data_dir);
         let borrows = !fits_a_socket(&run);
         Ok(Self {
-            cluster: data_dir.join("postgres"),
+            cluster: data_dir.join(CLUSTER),
             unfinished_cluster: data_dir.join("postgres.new"),
             log: data_dir.join("postgres.log"),
             users_lock: data_dir.join("users.lock"),

@@ -22,6 +22,7 @@ mod server;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection};
@@ -32,6 +33,7 @@ pub use layout::{ServerUser, default_data_dir};
 
 use layout::{Layout, PORT};
 use locks::{Leaving, StartLock, UserLock};
+use postmaster::Postmaster;
 
 /// The cluster's superuser, made by `initdb`.
 pub const SUPERUSER: &str = "postgres";
@@ -39,18 +41,30 @@ pub const SUPERUSER: &str = "postgres";
 /// The database that holds the wallets.
 pub const DATABASE: &str = "hamyon";
 
+/// How often it is looked whether the server still runs.
+const WATCH_STEP: Duration = Duration::from_secs(1);
+
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Options {
     data_dir: PathBuf,
     postgres_bin: Option<PathBuf>,
     settings: Vec<(String, String)>,
+    may_create: bool,
 }
 
 impl Options {
-    /// A server whose files are under `data_dir`.
+    /// A server whose files are under `data_dir`, made there when there are none.
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
-        Self { data_dir: data_dir.into(), postgres_bin: None, settings: Vec::new() }
+        Self { data_dir: data_dir.into(), postgres_bin: None, settings: Vec::new(), may_create: true }
+    }
+
+    /// Only a cluster that is there. Whoever asks a question about a database doesn't want a new one that has
+    /// nothing in it and finds nothing wrong.
+    #[must_use]
+    pub fn only_existing(mut self) -> Self {
+        self.may_create = false;
+        self
     }
 
     /// The folder of `initdb` and `postgres`, instead of looking for one.
@@ -111,6 +125,9 @@ pub async fn start(options: Options) -> Result<Embedded, EmbeddedError> {
     let wanted = options.clone();
     // Looking for binaries runs programs, and file systems may be slow.
     let layout = blocking(move || {
+        if !wanted.may_create {
+            layout::check_cluster_is_there(&wanted.data_dir)?;
+        }
         Binaries::find(wanted.postgres_bin.as_deref(), None)?;
         Layout::prepare(&wanted.data_dir)
     })
@@ -184,6 +201,28 @@ impl Embedded {
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.layout.log
+    }
+
+    /// Returns when the server has ended under us: killed, or stopped by somebody's hand.
+    ///
+    /// It is asked for in steps, since it may be another process' child. Each session would notice by itself, but
+    /// only this says that no later one can succeed.
+    pub async fn lost(&self) -> EmbeddedError {
+        loop {
+            tokio::time::sleep(WATCH_STEP).await;
+            let cluster = self.layout.cluster.clone();
+            let gone = blocking(move || {
+                Ok(matches!(Postmaster::inspect(&cluster)?, Postmaster::Absent | Postmaster::Stale { .. }))
+            })
+            .await;
+            match gone {
+                Ok(false) => {}
+                Ok(true) => {
+                    return EmbeddedError::Lost { cluster: self.layout.cluster.clone(), log: self.layout.log.clone() };
+                }
+                Err(error) => tracing::warn!(%error, "can't see whether the private PostgreSQL server runs"),
+            }
+        }
     }
 
     /// Ends this use, and the server when nobody else uses it.

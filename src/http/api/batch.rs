@@ -71,6 +71,7 @@ impl From<batch::Refusal> for Problem {
         match refusal {
             batch::Refusal::Key(reused) => reused.into(),
             batch::Refusal::Ledger(refusal) => refusal.into(),
+            batch::Refusal::Import(refusal) => refusal.into(),
         }
     }
 }
@@ -83,7 +84,7 @@ impl From<batch::Refusal> for Problem {
          content_type = "application/problem+json"),
         (status = 404, description = "tenant_not_found, currency_not_found", body = ProblemDocument,
          content_type = "application/problem+json"),
-        (status = 409, description = "idempotency_key_reused, already_booked, twice_in_batch, original_exceeded",
+        (status = 409, description = "idempotency_key_reused, already_booked, twice_in_batch, original_exceeded, payment_differs",
          body = ProblemDocument, content_type = "application/problem+json"),
         (status = 422, description = "wrong_sign, reason_missing, original_misplaced, original_unfit, kind_not_postable",
          body = ProblemDocument, content_type = "application/problem+json")))]

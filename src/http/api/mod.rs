@@ -113,13 +113,12 @@ async fn currency(app: &App, name: &str, code: &str) -> Result<Currency, Problem
     app.currencies.find(&code).await?.ok_or_else(|| Problem::unknown_currency(code))
 }
 
-/// A moment of the years that RFC 3339 can write, all of which the database can hold.
+/// A moment of the years that RFC 3339 can write, as the database holds it: in microseconds, and a leap second as the
+/// second after it. So what is stored and read again compares equal to the same moment given again.
 fn moment(name: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, Problem> {
-    if (0..=9999).contains(&at.year()) {
-        Ok(at)
-    } else {
-        Err(Problem::invalid_field(name, "must be a moment of the years 0000 to 9999"))
-    }
+    DateTime::from_timestamp_micros(at.timestamp_micros())
+        .filter(|at| (0..=9999).contains(&at.year()))
+        .ok_or_else(|| Problem::invalid_field(name, "must be a moment of the years 0000 to 9999"))
 }
 
 /// Money that must be a decimal string.

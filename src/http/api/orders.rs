@@ -1,7 +1,7 @@
 //! Orders: one-time accounts that a provider sells.
 
 use axum::http::StatusCode;
-use chrono::{DateTime, SubsecRound as _, Utc};
+use chrono::{DateTime, Utc};
 use scoped_futures::ScopedFutureExt as _;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -100,11 +100,7 @@ pub async fn create(
         amount,
         title: body.title,
         created_at: now,
-        // What PostgreSQL can store, so that the same order again compares equal.
-        expires_at: body
-            .expires_at
-            .map(|at| super::moment("expires_at", at).map(|at| at.trunc_subsecs(6)))
-            .transpose()?,
+        expires_at: body.expires_at.map(|at| super::moment("expires_at", at)).transpose()?,
         closed_at: None,
     };
     let (there, new) =

@@ -10,8 +10,11 @@ use crate::http::extract::{Caller, Json, NoParameters, PaymentsWrite, Query};
 use crate::ids::{OrderId, TenantId};
 use crate::money::CurrencyCode;
 use crate::payment::{AccountRef, order};
-use crate::provider::payme::link::Link;
+use crate::provider::payme::link::{Link, LinkError};
 use crate::tenant::{self, Locale};
+
+/// The longest address to return to.
+const RETURN_URL_CHARS_MAX: usize = 2_000;
 
 /// A link to be made: for a tenant's wallet with an amount, or for an order with its own.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -30,7 +33,7 @@ pub struct NewLink {
     pub amount: Option<String>,
     /// uz, ru or en; the tenant's own when left out.
     pub locale: Option<String>,
-    /// Where the browser goes afterwards. It proves nothing.
+    /// Where the browser goes afterwards: an http or https address of at most 2,000 characters. It proves nothing.
     pub return_url: Option<String>,
 }
 
@@ -82,6 +85,9 @@ pub async fn create(
             let order = order::find(&mut conn, &order_id)
                 .await?
                 .ok_or_else(|| Problem::not_found("order_not_found", format!("there is no order {order_id}")))?;
+            if order.currency != currency.code {
+                return Err(LinkError::OtherCurrency(order.currency).into());
+            }
             (AccountRef::Order(order_id), order.tenant_id, order.amount)
         }
         _ => return Err(Problem::invalid("give exactly one of tenant_id and order_id")),
@@ -91,6 +97,9 @@ pub async fn create(
         Some(locale) => super::field("locale", Locale::parse(locale))?,
         None => tenant.locale,
     };
+    if let Some(return_url) = &body.return_url {
+        check_return_url(return_url)?;
+    }
     let link = Link {
         merchant_id: &links.merchant_id,
         field: app.payme.account_field(&account),
@@ -103,4 +112,21 @@ pub async fn create(
         return_url: body.return_url.as_deref(),
     };
     Ok(axum::Json(LinkBody { url: link.url(&links.base_url)? }))
+}
+
+/// The link leads a payer's browser there, so it must be an address that a browser goes to, and no password may
+/// stand in it for everybody to read.
+fn check_return_url(text: &str) -> Result<(), Problem> {
+    let wrong = |rule: &str| Err(Problem::invalid_field("return_url", rule));
+    if text.chars().count() > RETURN_URL_CHARS_MAX {
+        return wrong("must have at most 2,000 characters");
+    }
+    let url = reqwest::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    match url {
+        None => wrong("must be an address such as https://shop.example/thanks"),
+        Some(url) if !url.username().is_empty() || url.password().is_some() => {
+            wrong("may not hold a user name or a password")
+        }
+        Some(_) => Ok(()),
+    }
 }

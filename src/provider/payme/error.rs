@@ -41,6 +41,12 @@ pub enum PaymeError {
     MoneySpent,
     /// The transaction's state doesn't allow this.
     WrongState,
+    /// The book says something else about this transaction, so it can't be performed. The reference leads to the
+    /// log, where both amounts are.
+    BookedOtherwise {
+        /// Our id of the request.
+        reference: String,
+    },
     /// The account is missing or there is none like it.
     UnknownAccount {
         /// The account's field.
@@ -78,7 +84,7 @@ impl PaymeError {
             Self::WrongAmount => -31_001,
             Self::UnknownTransaction => -31_003,
             Self::MoneySpent => -31_007,
-            Self::WrongState => -31_008,
+            Self::WrongState | Self::BookedOtherwise { .. } => -31_008,
             Self::UnknownAccount { .. } => -31_050,
             Self::NotPayable { .. } => -31_051,
             Self::Busy { code, .. } => *code,
@@ -137,6 +143,11 @@ impl PaymeError {
                 uz: "Tranzaksiya holati bu amalga yo‘l qo‘ymaydi",
                 en: "The transaction's state doesn't allow this operation",
             },
+            Self::BookedOtherwise { .. } => Text {
+                ru: "Операция невозможна, обратитесь в службу поддержки продавца",
+                uz: "Amalni bajarib bo‘lmaydi, sotuvchining yordam xizmatiga murojaat qiling",
+                en: "The operation is impossible, contact the merchant's support",
+            },
             Self::UnknownAccount { .. } => Text {
                 ru: "Счёт не найден, проверьте введённые данные",
                 uz: "Hisob topilmadi, kiritilgan ma’lumotni tekshiring",
@@ -177,7 +188,7 @@ impl PaymeError {
             | Self::UnknownReceipt => Value::Null,
             Self::BadRequest(what) | Self::BadFiscalParams(what) => json!(what),
             Self::UnknownMethod(method) => json!(method),
-            Self::Internal { reference } => json!(reference),
+            Self::Internal { reference } | Self::BookedOtherwise { reference } => json!(reference),
             Self::UnknownAccount { field } | Self::NotPayable { field } | Self::Busy { field, .. } => json!(field),
         }
     }
@@ -190,7 +201,7 @@ impl PaymeError {
 
     /// A refusal of the payment room in Payme's words.
     #[must_use]
-    pub fn from_refusal(refusal: &payment::Refusal, field: &str, busy_code: i32) -> Self {
+    pub fn from_refusal(refusal: &payment::Refusal, field: &str, busy_code: i32, reference: &str) -> Self {
         let field = || field.to_owned();
         match refusal {
             payment::Refusal::UnknownPayment => Self::UnknownTransaction,
@@ -199,6 +210,7 @@ impl PaymeError {
             )
             | payment::Refusal::Differs { .. }
             | payment::Refusal::TooOld
+            | payment::Refusal::FromTheFuture
             | payment::Refusal::Ledger(_) => Self::WrongState,
             payment::Refusal::UnknownTenant | payment::Refusal::UnknownOrder => Self::UnknownAccount { field: field() },
             payment::Refusal::WalletClosed(_) | payment::Refusal::OrderNotPayable { .. } => {
@@ -207,6 +219,7 @@ impl PaymeError {
             payment::Refusal::OrderBusy(_) => Self::Busy { field: field(), code: busy_code },
             payment::Refusal::WrongAmount { .. } => Self::WrongAmount,
             payment::Refusal::MoneySpent { .. } => Self::MoneySpent,
+            payment::Refusal::BookedOtherwise { .. } => Self::BookedOtherwise { reference: reference.to_owned() },
         }
     }
 }

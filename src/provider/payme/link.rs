@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::ids::is_plain_text;
-use crate::money::MinorUnits;
+use crate::money::{CurrencyCode, MinorUnits};
 
 /// What a link asks for.
 #[derive(Debug, Clone)]
@@ -33,6 +33,9 @@ pub enum LinkError {
     /// The format separates its fields by `;` and has no escape.
     #[error("{0} may not contain ';' or a control character, for which Payme's link has no escape")]
     Unwritable(&'static str),
+    /// Payme takes so'm only.
+    #[error("the order is in {0}, and Payme takes UZS only")]
+    OtherCurrency(CurrencyCode),
     /// Nothing to pay.
     #[error("the amount must be positive")]
     NotPositive,

@@ -119,6 +119,7 @@ impl Desk {
             key,
             account,
             account_as_received: asked.account.as_received,
+            account_values: payment::account_values(&asked.account.others),
             amount: MinorUnits::new(asked.amount.0),
             external_created_at: asked.time,
         };
@@ -249,8 +250,13 @@ impl Desk {
             Ok(Ok(text)) => RawValue::from_string(text).map_err(|_| internal(facts)),
             Ok(Err(error)) => Err(ErrorObject::pack(&error)),
             Err(Error::Refused(refusal)) => {
-                tracing::info!(method = facts.call.method, "Payme was refused: {refusal}");
-                self.refuse(facts, PaymeError::from_refusal(&refusal, field, self.busy_code)).await
+                let reference = &facts.call.request_id;
+                if matches!(refusal, payment::Refusal::BookedOtherwise { .. }) {
+                    tracing::error!(reference, "Payme call {reference} was refused and needs a person: {refusal}");
+                } else {
+                    tracing::info!(method = facts.call.method, "Payme was refused: {refusal}");
+                }
+                self.refuse(facts, PaymeError::from_refusal(&refusal, field, self.busy_code, reference)).await
             }
             Err(Error::Fault(fault)) => {
                 let reference = &facts.call.request_id;

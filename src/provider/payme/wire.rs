@@ -63,6 +63,9 @@ pub struct AccountFields {
     pub order: String,
 }
 
+/// The longest account, in bytes as it came. It is kept for ever and given back in every statement.
+const ACCOUNT_BYTES_MAX: usize = 4096;
+
 /// An account as it came, and what it names.
 #[derive(Debug, Clone)]
 pub struct Account {
@@ -72,6 +75,8 @@ pub struct Account {
     pub field: String,
     /// The JSON as it came.
     pub as_received: String,
+    /// The texts of its other fields, by the fields' names: a phone number, for example.
+    pub others: Vec<String>,
 }
 
 impl Account {
@@ -80,12 +85,19 @@ impl Account {
             named: Err(PaymeError::UnknownAccount { field: field.to_owned() }),
             field: field.to_owned(),
             as_received: as_received.to_owned(),
+            others: Vec::new(),
         };
         let Some(raw) = params.get("account").map(AsRef::as_ref).filter(|raw: &&RawValue| raw.get() != "null") else {
             return Ok(wrong(&fields.tenant, "{}"));
         };
+        if raw.get().len() > ACCOUNT_BYTES_MAX {
+            return Err(PaymeError::BadRequest("account is too long"));
+        }
         let account: Members =
             serde_json::from_str(raw.get()).map_err(|_| PaymeError::BadRequest("account is not an object"))?;
+        if !is_flat(raw.get()) {
+            return Err(PaymeError::BadRequest("account is not flat"));
+        }
         let (field, is_order) =
             if account.contains_key(&fields.order) { (&fields.order, true) } else { (&fields.tenant, false) };
         // "account": {"tenant_id": 7} and {"tenant_id": "7"} name the same tenant.
@@ -98,10 +110,33 @@ impl Account {
             }
         });
         Ok(match named {
-            Some(named) => Self { named: Ok(named), field: field.clone(), as_received: raw.get().to_owned() },
+            Some(named) => Self {
+                named: Ok(named),
+                field: field.clone(),
+                as_received: raw.get().to_owned(),
+                others: account
+                    .iter()
+                    .filter(|(name, _)| *name != field)
+                    .filter_map(|(_, value)| searchable_text(value))
+                    .collect(),
+            },
             None => wrong(field, raw.get()),
         })
     }
+}
+
+/// Whether no value of the object is an object or an array, not even under a name that comes again.
+fn is_flat(object: &str) -> bool {
+    let (mut in_text, mut escaped) = (false, false);
+    let opened = object.bytes().filter(|&byte| {
+        let opens = !in_text && matches!(byte, b'{' | b'[');
+        if byte == b'"' && !escaped {
+            in_text = !in_text;
+        }
+        escaped = in_text && byte == b'\\' && !escaped;
+        opens
+    });
+    opened.count() == 1
 }
 
 /// The text of a string or of an integer; anything else names nothing.
@@ -113,6 +148,16 @@ fn scalar_text(value: &RawValue) -> Option<String> {
         Some(text.to_owned())
     } else {
         None
+    }
+}
+
+/// The text of a string or of any number, for who looks for it later.
+fn searchable_text(value: &RawValue) -> Option<String> {
+    let text = value.get();
+    match text.bytes().next() {
+        Some(b'"') => serde_json::from_str(text).ok(),
+        Some(b'-' | b'0'..=b'9') => Some(text.to_owned()),
+        Some(_) | None => None,
     }
 }
 

@@ -177,6 +177,14 @@ async fn a_field_of_the_wrong_type_is_told_so_and_never_guessed_at() {
         "\"0123456789012345678901234567890123456789012345678901234567890123x\"",
     ];
     let no_objects: &[&str] = &["true", "5", "\"acme\"", "[]", "[{\"tenant_id\":\"acme\"}]"];
+    let not_flat: &[&str] = &[
+        "{\"tenant_id\":[\"acme\"]}",
+        "{\"tenant_id\":{\"acme\":1}}",
+        "{\"tenant_id\":\"acme\",\"x\":[]}",
+        "{\"x\": {} ,\"tenant_id\":\"acme\"}",
+        "{\"x\":[[]],\"x\":1,\"tenant_id\":\"acme\"}",
+        "{\"y\":\"\\\\\",\"x\":[],\"tenant_id\":\"acme\"}",
+    ];
     let no_accounts: &[&str] = &[
         "",
         "null",
@@ -186,8 +194,6 @@ async fn a_field_of_the_wrong_type_is_told_so_and_never_guessed_at() {
         "{\"tenant_id\":1.5}",
         "{\"tenant_id\":-1}",
         "{\"tenant_id\":1e3}",
-        "{\"tenant_id\":[\"acme\"]}",
-        "{\"tenant_id\":{\"acme\":1}}",
         "{\"tenant_id\":\"\"}",
         "{\"tenant_id\":\"acme\\u0000\"}",
         "{\"tenant_id\":\"\\ud800\"}",
@@ -202,6 +208,7 @@ async fn a_field_of_the_wrong_type_is_told_so_and_never_guessed_at() {
         ("CheckPerformTransaction", check_perform.clone(), "amount", -32_600, not_integers),
         ("CheckPerformTransaction", check_perform.clone(), "amount", -31_001, wrong_amounts),
         ("CheckPerformTransaction", check_perform.clone(), "account", -32_600, no_objects),
+        ("CheckPerformTransaction", check_perform.clone(), "account", -32_600, not_flat),
         ("CheckPerformTransaction", check_perform, "account", -31_050, no_accounts),
         ("CreateTransaction", create.clone(), "id", -32_600, not_strings),
         ("CreateTransaction", create.clone(), "id", -32_600, no_ids),
@@ -211,6 +218,7 @@ async fn a_field_of_the_wrong_type_is_told_so_and_never_guessed_at() {
         ("CreateTransaction", create.clone(), "amount", -32_600, not_integers),
         ("CreateTransaction", create.clone(), "amount", -31_001, wrong_amounts),
         ("CreateTransaction", create.clone(), "account", -32_600, no_objects),
+        ("CreateTransaction", create.clone(), "account", -32_600, not_flat),
         ("CreateTransaction", create, "account", -31_050, no_accounts),
         ("PerformTransaction", by_id.clone(), "id", -32_600, not_strings),
         ("PerformTransaction", by_id.clone(), "id", -31_003, no_ids),

@@ -82,3 +82,48 @@ async fn the_api_writes_the_orders_own_amount_and_the_wallets_asked_one() {
     assert_eq!(problem["code"], "link_not_possible", "{problem}");
     assert_eq!(app.everything_written().await, before);
 }
+
+#[tokio::test]
+async fn an_order_that_payme_does_not_take_has_no_link() {
+    let app = shop().await;
+    let body =
+        json!({ "order_id": "stars", "tenant_id": "acme", "currency": "XTR", "amount": "5", "title": "A thing" });
+    assert_eq!(app.post("/v1/orders", &body).await.0, StatusCode::CREATED);
+    let (status, problem) = app.post("/v1/payment-links", &json!({ "provider": "payme", "order_id": "stars" })).await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (StatusCode::UNPROCESSABLE_ENTITY, &json!("link_not_possible")),
+        "5 stars are not 5 tiyin: {problem}"
+    );
+}
+
+#[tokio::test]
+async fn a_browser_is_sent_back_to_an_address_and_no_password_stands_in_it() {
+    let app = shop().await;
+    let ask = async |return_url: &str| {
+        let body = json!({ "provider": "payme", "order_id": "197", "return_url": return_url });
+        app.post("/v1/payment-links", &body).await
+    };
+    let long = |chars: usize| format!("https://shop.example/{}", "x".repeat(chars - "https://shop.example/".len()));
+    for wrong in [
+        "",
+        "thanks",
+        "/thanks",
+        "https://",
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "ftp://shop.example/",
+        "myapp://thanks",
+        "https://me:secret@shop.example/",
+        "https://me@shop.example/",
+        "https://:secret@shop.example/",
+        &long(2_001),
+    ] {
+        let (status, problem) = ask(wrong).await;
+        assert_eq!((status, &problem["field"]), (StatusCode::BAD_REQUEST, &json!("return_url")), "{wrong}: {problem}");
+    }
+    for right in ["http://127.0.0.1:3000/x?y=@#z", "https://do\u{2019}kon.uz/rahmat", &long(2_000)] {
+        let (status, answer) = ask(right).await;
+        assert_eq!(status, StatusCode::OK, "{right}: {answer}");
+    }
+}

@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum_server::Handle;
 use chrono::{DateTime, Utc};
 use hamyon::app::{App, AppSettings, PaymeLinks};
 use hamyon::clock::Clock;
 use hamyon::db::{PoolSettings, Server};
 use hamyon::fee::{ReminderPolicy, RunLimits};
 use hamyon::http;
+use hamyon::http::connections::{self, Connections};
 use hamyon::ids::{ClientName, Pocket, Reason, Reference, TenantId};
 use hamyon::ledger::{Entry, Floor, Kind, Metadata};
 use hamyon::money::{CurrencyCode, MinorUnits};
@@ -129,8 +131,8 @@ impl TestApp {
         let app = Arc::new(App::build(db, clock.clone(), settings, None).expect("the application"));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let service = http::router(app.clone()).into_make_service_with_connect_info::<SocketAddr>();
-        let serving = tokio::spawn(async move { axum::serve(listener, service).await.expect("the server serves") });
+        let serving = connections::serve(Connections::new(listener, 4096), http::router(app.clone()), Handle::new());
+        let serving = tokio::spawn(async move { serving.await.expect("the server serves") });
         Self {
             app,
             address,
@@ -291,6 +293,7 @@ impl TestApp {
             "wallet_transactions",
             "wallet_checkpoints",
             "payments",
+            "payment_account_values",
             "orders",
             "payment_fiscal_receipts",
             "idempotency_keys",
