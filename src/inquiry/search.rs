@@ -8,6 +8,7 @@ use super::store;
 use super::store::PaymentLine;
 use crate::fault::Fault;
 use crate::ids::{OrderId, TenantId};
+use crate::payment::normal_account_value;
 
 /// At most so many of each kind are shown; who needs more says more.
 const HITS_MAX: i64 = 20;
@@ -110,14 +111,4 @@ fn name_query(text: &str) -> Option<String> {
         .map(|word| format!("{}:*", word.to_lowercase()))
         .collect();
     (!words.is_empty()).then(|| words.join(" & "))
-}
-
-/// A value of a payment's account as it is kept and looked for: a phone number by its digits alone, anything else
-/// as it is, at most 200 characters.
-#[must_use]
-pub fn normal_account_value(text: &str) -> String {
-    let text = text.trim();
-    let phone = text.chars().all(|c| c.is_ascii_digit() || " +()-".contains(c));
-    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
-    if phone && digits.len() >= 7 { digits } else { text.chars().take(200).collect() }
 }
