@@ -26,6 +26,12 @@ impl Connection {
         self.exchange(&head, "").await
     }
 
+    /// A page of the console, for whoever has this session.
+    pub async fn page(&mut self, path: &str, session: &str) -> anyhow::Result<(u16, String)> {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nCookie: hamyon_session={session}\r\n\r\n");
+        self.exchange(&head, "").await
+    }
+
     pub async fn post(&mut self, path: &str, key: &str, body: &str) -> anyhow::Result<(u16, String)> {
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {API_TOKEN}\r\nIdempotency-Key: {key}\r\n\

@@ -6,6 +6,7 @@
 
 #![expect(clippy::float_arithmetic, reason = "a ratio is a float, and no money is")]
 
+mod console;
 mod fees;
 mod http;
 #[expect(

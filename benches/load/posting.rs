@@ -16,6 +16,7 @@ use sqlx::Executor as _;
 use tokio_util::task::TaskTracker;
 
 use crate::Effort;
+use crate::console;
 use crate::pgbench;
 use crate::stage::{RAW, Stage, create_tenant, entry};
 use crate::table::{Reach, Table, median};
@@ -30,6 +31,7 @@ pub async fn big_wallet(stage: &Stage, effort: Effort, table: &mut Table) -> any
     let began = Instant::now();
     fill(db, "big", effort.big_wallet_rows).await?;
     fill(db, "small", 10).await?;
+    fill(db, "page", 100).await?;
     stage.session(hamyon::db::embedded::DATABASE).await?.execute("VACUUM ANALYZE").await?;
     eprintln!("  {} rows posted in {:.0} s", effort.big_wallet_rows, began.elapsed().as_secs_f64());
     let what = |verb: &str| format!("{verb}, {} rows against 10", effort.big_wallet_rows);
@@ -57,7 +59,7 @@ pub async fn big_wallet(stage: &Stage, effort: Effort, table: &mut Table) -> any
         }
     }
     table.ratio(what("debit (disk not waited for)"), (median(big), "µs"), (median(small), "µs"), Reach::AtMost(1.3));
-    Ok(())
+    console::page(stage, effort, table, "big", "page").await
 }
 
 /// The one that comes first has cold caches, so they take turns at that, too.

@@ -66,6 +66,7 @@ async fn each_wrong_setting_is_named_and_nothing_is_touched() {
         (vec![("HAMYON_SUPPORT_LIMIT_APPROVER", "UZS=1,UZS=2")], &["HAMYON_SUPPORT_LIMIT_APPROVER", "once"]),
         (vec![("HAMYON_SUPPORT_REQUEST_HOURS", "0")], &["--support-request-hours", "0"]),
         (vec![("HAMYON_DATABASE_CONNECTIONS", "0")], &["--database-connections", "0"]),
+        (vec![("HAMYON_CONNECTIONS_MAX", "0")], &["--connections-max", "0"]),
         (vec![("RUST_LOG", "hamyon=loud=er")], &["RUST_LOG"]),
         (vec![("HAMYON_POSTGRES_BIN", "/nowhere")], &["HAMYON_POSTGRES_BIN", "/nowhere"]),
         (vec![("DATABASE_URL", "")], &["DATABASE_URL", "empty"]),
