@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench prepare setup
+.PHONY: help run test check bench prepare setup setup-tests
 
 # Everything cargo does is pinned by Cargo.lock.
 CARGO := cargo
@@ -17,7 +17,7 @@ run: setup ## Build and run the wallet with demo data, on a private PostgreSQL u
 	$(CARGO) build --release --locked
 	exec target/release/hamyon serve --demo $(ARGS)
 
-test: setup ## Run every test, on a throw-away PostgreSQL unless DATABASE_URL is set
+test: setup-tests ## Run every test, on a throw-away PostgreSQL unless DATABASE_URL is set
 	$(CARGO) test --locked $(ARGS)
 
 check: setup ## Format, lints, freshness of .sqlx, documentation: what must hold before a commit
@@ -34,3 +34,6 @@ prepare: setup ## Regenerate .sqlx after a query or a migration has changed
 
 setup:
 	@.ci/setup
+
+setup-tests:
+	@.ci/setup tests

@@ -9,7 +9,8 @@
 //!
 //! ```text
 //! cli | http | provider | jobs   what the outside speaks
-//!   inquiry | tenant | payment | batch | support | staff | audit | token | idempotency   one room per noun
+//!   inquiry | tenant | payment | batch | support | staff | audit | export | token | idempotency
+//!                                one room per noun
 //!     funding                    every credit, with what it sets off
 //!       ledger                   the one door to the rows
 //!         db                     the server, the pool, the transaction runner
@@ -30,6 +31,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod db;
+pub mod export;
 pub mod fault;
 pub mod fee;
 pub mod funding;

@@ -1,6 +1,7 @@
 //! The command line: arguments → settings → telemetry → command.
 
 mod demo;
+mod export;
 mod fees;
 mod migrate;
 pub mod payme;
@@ -37,6 +38,8 @@ enum Command {
     Migrate,
     /// Check that the book agrees with itself; exit code 1 when it doesn't, 2 when that can't be found out
     Verify(verify::VerifyArgs),
+    /// Write the book down for a spreadsheet, hledger or beancount
+    Export(export::ExportArgs),
     /// Monthly fees: plans, subscriptions and the run
     #[command(subcommand)]
     Fees(fees::FeesCommand),
@@ -66,6 +69,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Serve(_) => "info,sqlx=warn,tokio_cron_scheduler=warn",
         Command::Migrate
         | Command::Verify(_)
+        | Command::Export(_)
         | Command::Fees(_)
         | Command::Token(_)
         | Command::Staff(_)
@@ -76,6 +80,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Serve(serve) => serve::run(&arguments.database, &serve).await,
         Command::Migrate => migrate::run(&arguments.database).await,
         Command::Verify(verify) => verify::run(&arguments.database, &verify).await,
+        Command::Export(export) => export::run(&arguments.database, &export).await,
         Command::Fees(fees) => fees::run(&arguments.database, fees).await,
         Command::Token(token) => token::run(&arguments.database, token).await,
         Command::Staff(staff) => staff::run(&arguments.database, staff).await,

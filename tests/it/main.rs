@@ -31,6 +31,8 @@ mod crash;
 mod currencies;
 mod demo;
 mod embedded;
+mod export;
+mod export_texts;
 mod fee_api;
 mod fee_crash;
 mod fee_credit;

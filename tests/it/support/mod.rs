@@ -6,6 +6,7 @@ pub mod app;
 pub mod book;
 pub mod cluster;
 pub mod console;
+pub mod exports;
 pub mod fake_merchant;
 pub mod hooks;
 pub mod intruder;
