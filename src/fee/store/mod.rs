@@ -211,9 +211,16 @@ pub struct Owing {
 /// the look for the last due of everybody who is decided.
 pub async fn survey_owed(conn: &mut PgConnection, calendar: &Calendar) -> Result<Vec<Owing>, Fault> {
     let Some(furthest) = calendar.months.iter().max() else { return Ok(Vec::new()) };
-    // A plan that was kept from before the first dues were written would read all of them for each subscription.
     let mut transaction = conn.begin().await?;
-    sqlx::query!("SET LOCAL plan_cache_mode = force_custom_plan").execute(&mut *transaction).await?;
+    // A plan that was kept from before the first dues were written would read all of them for each subscription.
+    // And however large the book is, the look at it has to come to its end.
+    sqlx::query!(
+        "-- fee::patient_survey
+         SELECT set_config('plan_cache_mode', 'force_custom_plan', true) AS plans,
+                set_config('statement_timeout', '0', true) AS timeout"
+    )
+    .fetch_one(&mut *transaction)
+    .await?;
     let owing = sqlx::query_as!(
         Owing,
         r#"-- fee::survey_owed
