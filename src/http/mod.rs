@@ -1,8 +1,8 @@
 //! HTTP: every path in one list, and what surrounds every request.
 
 mod api;
-pub mod console;
 pub mod connections;
+pub mod console;
 mod error;
 mod extract;
 mod health;

@@ -321,10 +321,9 @@ async fn top_up(serving: &Serving, payer: usize, number: usize) {
     let tenant = format!("tenant-{number}");
     if payer.is_multiple_of(2) {
         let id = format!("{payer:04}{number:020}");
-        for (method, params, state) in [
-            ("CreateTransaction", creation(&id, &tenant, 100_000), 1),
-            ("PerformTransaction", json!({ "id": id }), 2),
-        ] {
+        for (method, params, state) in
+            [("CreateTransaction", creation(&id, &tenant, 100_000), 1), ("PerformTransaction", json!({ "id": id }), 2)]
+        {
             let mut answer = serving.payme(method, &params).await.unwrap();
             for _ in 0..TRIES {
                 if answer["error"]["code"] != -32_400 {
