@@ -31,6 +31,8 @@ CREATE TABLE staff_sessions (
     expires_at   timestamptz NOT NULL,
     ended_at     timestamptz
 );
+CREATE TRIGGER staff_sessions_write_once BEFORE UPDATE ON staff_sessions
+    FOR EACH ROW EXECUTE FUNCTION refuse_overwrite('last_seen_at');
 CREATE INDEX staff_sessions_staff_idx ON staff_sessions (staff_id) WHERE ended_at IS NULL;
 
 -- Attempts to log in that failed, by name and by address, for the throttle. Rows older than a day say nothing
@@ -93,6 +95,9 @@ CREATE INDEX support_requests_limit_idx ON support_requests (tenant_id, currency
 CREATE INDEX support_requests_tenant_idx ON support_requests (tenant_id, request_id DESC);
 CREATE TRIGGER support_requests_write_once BEFORE UPDATE ON support_requests
     FOR EACH ROW EXECUTE FUNCTION refuse_overwrite();
+-- Nothing is added to a decision either.
+CREATE TRIGGER support_requests_writes_end BEFORE UPDATE ON support_requests
+    FOR EACH ROW WHEN (OLD.decision IS NOT NULL) EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER support_requests_are_not_deleted BEFORE DELETE OR TRUNCATE ON support_requests
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
@@ -139,6 +144,20 @@ END;
 $$;
 CREATE TRIGGER audit_head_follows BEFORE UPDATE ON audit_head
     FOR EACH ROW EXECUTE FUNCTION refuse_other_audit_head();
+-- A line comes right behind the last one and moves the head by itself. So no line that somebody else put there
+-- stands in the way of the next, and one with a hash of its own invention is found by `hamyon verify`.
+CREATE FUNCTION move_audit_head() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    UPDATE audit_head SET seq = NEW.seq, hash = NEW.hash WHERE seq = NEW.seq - 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'a line of the audit comes right behind the last one' USING ERRCODE = 'HM001';
+    END IF;
+    RETURN NULL;
+END;
+$$;
+CREATE TRIGGER audit_log_moves_head AFTER INSERT ON audit_log
+    FOR EACH ROW EXECUTE FUNCTION move_audit_head();
 CREATE TRIGGER audit_head_is_kept BEFORE DELETE OR TRUNCATE ON audit_head
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 

@@ -2,7 +2,7 @@
 //!
 //! # A hot wallet
 //! Postings of one wallet happen one after another, each waiting for the disk while it holds the lock. So what
-//! comes for a wallet while a transaction of this process is at work on it waits in a lane (see [`lane`]) and is
+//! comes for a wallet while a transaction of this process is at work on it waits in a lane (see the file beside this one) and is
 //! booked by the next transaction, together. That one keeps the order of arrival and changes no outcome: should
 //! it be refused anything, or find a key that was used before, it is rolled back, and each batch is booked
 //! alone. Only batches that can't influence each other but by the balance share a lane: all debits or all

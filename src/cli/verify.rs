@@ -11,6 +11,7 @@ use crate::audit;
 use crate::config::{self, DatabaseArgs};
 use crate::db::Server;
 use crate::ledger::verify::{self, Head, Report};
+use crate::support;
 
 /// What to verify against, and how to say it.
 #[derive(Debug, clap::Args)]
@@ -63,6 +64,12 @@ async fn verify_with(server: &Server, database: &DatabaseArgs, args: &VerifyArgs
     report.audit_lines = lines;
     if let Some(what) = wrong {
         report.add("the audit", what);
+    }
+    for request_id in support::granted_amiss(&mut snapshot).await? {
+        report.add(
+            format!("support request {request_id}"),
+            "it was granted, and its row is missing or says something else",
+        );
     }
     let heads = verify::heads(&mut snapshot).await?;
     snapshot.rollback().await?;

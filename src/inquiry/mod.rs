@@ -12,6 +12,6 @@ pub use overview::{KindSum, MonthSums, months};
 pub use search::{Hits, RowHit, Search, TenantHit, search};
 pub use store::{CallLine, DueLine, EventLine, OverdueSum, PaymentLine};
 pub use wallet::{
-    HISTORY_POINTS, Point, calls_of_payment, dues_of, history, last_seq, overdue_sums, payments_of, refused_calls,
-    wallets_of,
+    HISTORY_POINTS, Point, before_newest_of_kind, calls_of_payment, dues_of, history, last_seq, overdue_sums,
+    payments_of, refused_calls, wallets_of,
 };

@@ -195,6 +195,28 @@ pub async fn last_seq(conn: &mut PgConnection, tenant_id: &TenantId, currency: &
     .unwrap_or_default())
 }
 
+pub async fn before_newest_of_kind(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    currency: &CurrencyCode,
+    kind: &str,
+    rows: i64,
+) -> Result<i64, Fault> {
+    Ok(sqlx::query_scalar!(
+        "-- inquiry::before_newest_of_kind
+         SELECT x.seq FROM wallets w JOIN wallet_transactions x ON x.wallet_id = w.wallet_id
+          WHERE w.tenant_id = $1 AND w.currency = $2 AND x.kind = $3
+          ORDER BY x.seq DESC OFFSET $4 LIMIT 1",
+        tenant_id.as_str(),
+        currency.as_str(),
+        kind,
+        rows,
+    )
+    .fetch_optional(conn)
+    .await?
+    .unwrap_or_default())
+}
+
 /// A provider's question with our answer.
 #[derive(Debug, Clone)]
 pub struct CallLine {

@@ -76,6 +76,20 @@ pub async fn overdue_sums(conn: &mut PgConnection) -> Result<Vec<OverdueSum>, Fa
     store::overdue_sums(conn).await
 }
 
+/// After which row the newest rows of a kind begin, so many of them.
+///
+/// # Errors
+/// A fault.
+pub async fn before_newest_of_kind(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    currency: &CurrencyCode,
+    kind: &str,
+    rows: i64,
+) -> Result<i64, Fault> {
+    store::before_newest_of_kind(conn, tenant_id, currency, kind, rows).await
+}
+
 /// The balance after a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {

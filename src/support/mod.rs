@@ -15,4 +15,4 @@ pub use error::Refusal;
 pub use perform::{Deed, DeedRefusal, Performance, Render};
 pub use policy::{AdjustmentReason, Limit, Limits};
 pub use service::{Ask, Desk, Outcome, Rehearsal, Rights};
-pub use store::{Decision, Request, RequestQuery, list_requests};
+pub use store::{Decision, Request, RequestQuery, granted_amiss, list_requests};

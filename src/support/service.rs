@@ -111,7 +111,7 @@ impl Ask {
     pub fn words(&self) -> String {
         let amount = self.amount.to_text(self.currency.exponent);
         let of = self.original_seq.map_or_else(String::new, |seq| format!(" of row {seq}"));
-        format!("{} of {amount} {}{of} ({})", self.kind, self.currency.code, self.reason)
+        format!("{} of {amount} {}{of}, reason {}", self.kind, self.currency.code, quoted(&self.reason))
     }
 }
 
@@ -457,10 +457,16 @@ fn request_action(request: &Request) -> &'static str {
     if request.kind == Kind::Refund { "refund" } else { "adjustment" }
 }
 
+/// Words of a person in a sentence of ours: in quotes, those of their own escaped, and no mark that turns the
+/// direction of writing. So nobody writes what looks like the rest of the line.
+fn quoted(words: &str) -> String {
+    format!("{words:?}")
+}
+
 fn words(request: &Request) -> String {
     let amount = request.amount.to_text(request.currency.exponent);
     let of = request.original_seq.map_or_else(String::new, |seq| format!(" of row {seq}"));
-    format!("{} of {amount} {}{of} ({})", request.kind, request.currency.code, request.reason)
+    format!("{} of {amount} {}{of}, reason {}", request.kind, request.currency.code, quoted(&request.reason))
 }
 
 /// The movement of a request.

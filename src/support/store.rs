@@ -235,6 +235,8 @@ pub struct RequestQuery {
     pub tenant_id: Option<TenantId>,
     /// Only those nobody decided about.
     pub undecided: bool,
+    /// Only those that didn't end before this moment.
+    pub open_at: Option<DateTime<Utc>>,
     /// Only those before this one.
     pub before_id: Option<i64>,
     /// Only the one that became this row of the tenant's wallet in this currency.
@@ -255,6 +257,7 @@ pub async fn list_requests(conn: &mut PgConnection, query: &RequestQuery) -> Res
         "WHERE ($1::bigint IS NULL OR r.request_id = $1) AND ($2::text IS NULL OR r.tenant_id = $2)
            AND (NOT $3 OR r.decision IS NULL) AND ($4::bigint IS NULL OR r.request_id < $4)
            AND ($5::text IS NULL OR (r.currency = $5 AND r.posted_seq = $6))
+           AND ($8::timestamptz IS NULL OR r.expires_at > $8)
          ORDER BY r.request_id DESC LIMIT $7",
         query.request_id,
         query.tenant_id.as_ref().map(TenantId::as_str),
@@ -262,7 +265,8 @@ pub async fn list_requests(conn: &mut PgConnection, query: &RequestQuery) -> Res
         query.before_id,
         query.posted.as_ref().map(|(currency, _)| currency.as_str()),
         query.posted.as_ref().map(|(_, seq)| *seq),
-        query.limit
+        query.limit,
+        query.open_at
     )
     .into_iter()
     .map(Request::try_from)
@@ -290,4 +294,24 @@ pub async fn moved_alone(
     .fetch_one(conn)
     .await?;
     Ok(MinorUnits::new(moved))
+}
+
+/// Requests that were granted and whose row isn't there or says something else: the first ten, by number.
+///
+/// # Errors
+/// A fault of reading.
+pub async fn granted_amiss(conn: &mut PgConnection) -> Result<Vec<i64>, Fault> {
+    Ok(sqlx::query_scalar!(
+        "-- support::granted_amiss
+         SELECT r.request_id
+           FROM support_requests r
+           LEFT JOIN wallets w ON w.tenant_id = r.tenant_id AND w.currency = r.currency
+           LEFT JOIN wallet_transactions x ON x.wallet_id = w.wallet_id AND x.seq = r.posted_seq
+          WHERE r.posted_seq IS NOT NULL
+            AND (x.kind, x.amount, x.reference, x.actor)
+                IS DISTINCT FROM (r.kind, r.amount, 'support:' || r.request_id, r.decided_by)
+          ORDER BY r.request_id LIMIT 10"
+    )
+    .fetch_all(conn)
+    .await?)
 }

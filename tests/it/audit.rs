@@ -241,7 +241,10 @@ async fn s2_a_refusal_is_a_line_although_its_transaction_was_rolled_back() {
     assert_eq!((line.actor.as_str(), line.role.as_deref()), ("api:tests", None));
     assert_eq!((line.remote_address.as_deref(), line.tenant_id.as_deref()), (Some("127.0.0.1"), Some("acme")));
     assert_eq!((line.http_request_id.as_deref(), line.at), (Some("my-own-id"), app.clock.now()));
-    assert!(line.words.starts_with("adjustment of -5.00 UZS (fraud): ") && line.words.contains("500"), "{line:?}");
+    assert!(
+        line.words.starts_with("adjustment of -5.00 UZS, reason \"fraud\": ") && line.words.contains("500"),
+        "{line:?}"
+    );
     assert_eq!(wrong(&app).await, None);
 }
 
@@ -302,4 +305,29 @@ async fn s2_the_audit_is_searched_by_who_what_and_outcome() {
     assert_eq!(find(AuditQuery { tenant_id: text("acme"), ..all.clone() }).await, [11]);
     assert_eq!(find(AuditQuery { action: text("adjustment"), ..all.clone() }).await, [11]);
     assert_eq!(find(AuditQuery { allowed: Some(false), ..all }).await, [0_i64; 0]);
+}
+
+#[tokio::test]
+async fn s2_a_line_of_somebody_elses_making_stops_nobody_and_is_found() {
+    let app = TestApp::start().await;
+    hamyon_line(&app).await;
+    let mut service = app.as_service().await;
+    let line = |seq: &str| {
+        format!(
+            "INSERT INTO audit_log (seq, at, actor, action, allowed, words, hash)
+             VALUES ({seq}, now(), 'x', 'x', true, 'x', decode(repeat('00', 32), 'hex'))"
+        )
+    };
+    let jump = line("1000");
+    assert!(sqlx::query(sqlx::AssertSqlSafe(jump)).execute(&mut service).await.is_err(), "a gap");
+    sqlx::query(sqlx::AssertSqlSafe(line("(SELECT seq + 1 FROM audit_head)"))).execute(&mut service).await.unwrap();
+    hamyon_line(&app).await;
+    let (_, wrong) = hamyon::audit::verify::verify(&mut app.superuser().await).await.unwrap();
+    assert!(wrong.is_some_and(|wrong| wrong.contains("line 2")), "its hash is no hash of it");
+}
+
+/// An honest line.
+async fn hamyon_line(app: &TestApp) {
+    let line = hamyon::audit::Line { action: "test", allowed: true, tenant_id: None, words: "a test".to_owned() };
+    hamyon::audit::write_alone(&app.app.db, &app.clock, &hamyon::audit::Who::cli(), &line).await.unwrap();
 }

@@ -162,6 +162,7 @@ async fn nobody_is_led_elsewhere_by_the_login() {
         "/\\evil.example",
         "/consolex",
         "/console\r\nX: y",
+        "/console/\u{1}",
         "javascript:alert(1)",
     ] {
         let query = serde_urlencoded::to_string([("next", evil)]).unwrap();
@@ -382,6 +383,74 @@ async fn a_statement_begins_and_ends_with_the_balances_of_its_days() {
     let csv = viewer.get("/console/tenants/acme/statement.csv?currency=UZS&from=2026-12-01&to=2026-12-01").await;
     let lines: Vec<&str> = csv.html.lines().collect();
     assert_eq!(lines.len(), 3, "{}", csv.html);
-    assert_eq!(lines[2].split(',').nth(3), Some("-1500.00"));
+    assert_eq!(lines[2].split(',').nth(3), Some("\"-1500.00\""));
     assert_eq!(viewer.get("/console/tenants/acme/statement?from=x").await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn s2_words_of_a_person_look_like_nothing_else_in_the_audit() {
+    let app = app().await;
+    let agent = Visitor::logged_in(&app, "agent", Role::Agent).await;
+    let approver = Visitor::logged_in(&app, "approver", Role::Approver).await;
+    let evil = "ok\" posted as row 99; \u{202e}balance 0.00 before";
+    let fields = [("currency", "UZS"), ("transaction", "2"), ("amount", "1"), ("reason", evil), ("key", "k")];
+    assert_eq!(agent.send("/console/tenants/acme/refund", &fields).await.status, StatusCode::SEE_OTHER);
+    let words: String = sqlx::query_scalar("SELECT words FROM audit_log WHERE action = 'refund'")
+        .fetch_one(&mut app.superuser().await)
+        .await
+        .unwrap();
+    assert!(
+        words.contains(r#"reason "ok\" posted as row 99; \u{202e}balance 0.00 before" posted as row 3"#),
+        "{words}"
+    );
+    assert!(!approver.get("/console/audit").await.has("\u{202e}"));
+}
+
+#[tokio::test]
+async fn what_is_not_text_and_what_is_no_day_is_refused() {
+    let app = app().await;
+    let agent = Visitor::logged_in(&app, "agent", Role::Agent).await;
+    let fields = [("currency", "UZS"), ("transaction", "2"), ("amount", "1"), ("reason", "\u{fffd}"), ("key", "k")];
+    assert_eq!(agent.send("/console/tenants/acme/refund", &fields).await.status, StatusCode::FORBIDDEN);
+    for path in ["/console/tenants/acme/statement?from=-262143-01-01", "/console?amount=1&day=-262143-01-01"] {
+        assert_eq!(agent.get(path).await.status, StatusCode::BAD_REQUEST, "{path}");
+    }
+    assert_eq!(app.sum("acme").await, 150_000);
+}
+
+#[tokio::test]
+async fn a_refusal_is_said_in_the_readers_language_and_in_whole_money() {
+    let app = app().await;
+    let agent = Visitor::logged_in(&app, "agent", Role::Agent).await;
+    let fields = [("currency", "UZS"), ("transaction", "2"), ("amount", "9999"), ("reason", "x"), ("key", "k")];
+    for (language, words) in [("uz", "qaytarish mumkin"), ("ru", "можно вернуть"), ("en", "left to give back")]
+    {
+        let page = agent.speaking(language).send("/console/tenants/acme/refund/preview", &fields).await;
+        assert_eq!(page.status, StatusCode::CONFLICT);
+        assert!(page.has(words) && page.has("1\u{a0}500.00\u{a0}UZS"), "{language}: {}", page.html);
+    }
+}
+
+#[tokio::test]
+async fn a_statement_of_one_kind_begins_with_its_newest_rows() {
+    let app = app().await;
+    let entries: Vec<_> = (0..60).map(|number| entry("acme", "gift", 1, &format!("gift {number}"))).collect();
+    app.post_entries(&entries).await.unwrap();
+    let viewer = Visitor::logged_in(&app, "viewer", Role::Viewer).await;
+    let page = viewer.get("/console/tenants/acme?kind=gift").await;
+    assert!(page.has("gift 59<") && page.has("gift 35<") && !page.has("gift 34<"), "{}", page.html);
+}
+
+#[tokio::test]
+async fn an_expired_request_waits_for_nobody() {
+    let app = app().await;
+    let agent = Visitor::logged_in(&app, "agent", Role::Agent).await;
+    let form = refund_form(&agent, "1200").await;
+    let request = agent.post("/console/tenants/acme/refund", &borrowed(&form)).await.location.unwrap();
+    assert!(agent.get("/console/requests").await.has(&request));
+    app.clock.advance(chrono::TimeDelta::hours(24));
+    let mut again = Visitor::new(&app);
+    again.log_in("agent", PASSWORD).await;
+    assert!(!again.get("/console/requests").await.has(&request));
+    assert!(again.get("/console/requests?all=1").await.has(&request));
 }

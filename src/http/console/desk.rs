@@ -10,12 +10,15 @@ use uuid::Uuid;
 
 use super::money;
 use super::page::{ConsoleError, Frame, show};
+use super::refusals;
 use super::session::{Agent, SignedForm, Staff};
+use crate::fault::Error;
 use crate::http::api::support::render;
 use crate::idempotency::{Claim, Key};
 use crate::ids::{Reason, TenantId};
 use crate::money::{Currency, CurrencyCode, MinorUnits};
 use crate::support::{AdjustmentReason, Ask, Deed, Performance, Rehearsal};
+use crate::tenant::Locale;
 
 /// A key for one form: the same form sent twice is one deed.
 pub fn form_key() -> String {
@@ -169,11 +172,9 @@ async fn asked_adjustment(
 }
 
 async fn preview(staff: Staff<Agent>, asked: Asked, title: &'static str) -> Result<Response, ConsoleError> {
-    let rehearsal = staff
-        .desk()
-        .rehearse(&staff.app.db, &staff.app.clock, &asked.ask)
-        .await
-        .map_err(|error| ConsoleError::of(staff.language(), StatusCode::CONFLICT, error))?;
+    let rehearsal = staff.desk().rehearse(&staff.app.db, &staff.app.clock, &asked.ask).await.map_err(|error| {
+        refused(staff.language(), error, |refusal| refusals::words(staff.language(), Some(&asked.currency), refusal))
+    })?;
     show(&PreviewPage {
         title,
         tenant_id: asked.ask.tenant_id().to_string(),
@@ -191,12 +192,25 @@ async fn preview(staff: Staff<Agent>, asked: Asked, title: &'static str) -> Resu
 /// Does it and leads to the request's page, which also a second click reaches.
 async fn perform(staff: Staff<Agent>, asked: Asked) -> Result<Response, ConsoleError> {
     let claim = Claim::new(staff.who.actor.clone(), asked.key, format!("POST {}", asked.path), asked.request);
-    let request_id = deed(&staff, claim, Deed::Ask(asked.ask)).await?;
+    let request_id = deed(&staff, claim, Some(&asked.currency), Deed::Ask(asked.ask)).await?;
     Ok(Redirect::to(&format!("/console/requests/{request_id}")).into_response())
 }
 
+/// A refusal as a page, or a fault.
+fn refused<R>(language: Locale, error: Error<R>, words: impl FnOnce(&R) -> String) -> ConsoleError {
+    match error {
+        Error::Refused(refusal) => ConsoleError::Refused(language, StatusCode::CONFLICT, words(&refusal)),
+        Error::Fault(fault) => ConsoleError::Fault(fault),
+    }
+}
+
 /// Runs a deed to its end and returns the number of the request it is about.
-pub async fn deed<R>(staff: &Staff<R>, claim: Claim, deed: Deed) -> Result<i64, ConsoleError> {
+pub async fn deed<R>(
+    staff: &Staff<R>,
+    claim: Claim,
+    currency: Option<&Currency>,
+    deed: Deed,
+) -> Result<i64, ConsoleError> {
     let app = &staff.app;
     let performance = Performance {
         db: app.db.clone(),
@@ -207,10 +221,9 @@ pub async fn deed<R>(staff: &Staff<R>, claim: Claim, deed: Deed) -> Result<i64, 
         claim,
         render,
     };
-    let answer = app
-        .run_to_end(performance.run(deed))
-        .await?
-        .map_err(|error| ConsoleError::of(staff.language(), StatusCode::CONFLICT, error))?;
+    let answer = app.run_to_end(performance.run(deed)).await?.map_err(|error| {
+        refused(staff.language(), error, |refusal| refusals::deed_words(staff.language(), currency, refusal))
+    })?;
     let body: Value = serde_json::from_str(&answer.body)
         .map_err(|error| crate::fault::Fault::new("a stored answer is not JSON").because(error))?;
     body.get("request_id")

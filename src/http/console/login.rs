@@ -48,7 +48,7 @@ pub struct Next {
 /// A path of ours, or the start page: nobody is led elsewhere.
 fn own_path(path: &str) -> &str {
     let ours = path == "/console" || path.starts_with("/console/") || path.starts_with("/console?");
-    if ours && !path.contains(['\\', '\r', '\n']) { path } else { "/console" }
+    if ours && !path.contains('\\') && !path.contains(char::is_control) { path } else { "/console" }
 }
 
 fn login_page(

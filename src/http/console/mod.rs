@@ -4,6 +4,8 @@
 //! Text from outside is escaped by the templates and stands in `<bdi>`, so that neither tags nor marks that turn
 //! the direction of writing get out of it.
 
+#![expect(clippy::trivially_copy_pass_by_ref, reason = "templates hand over what they show by reference")]
+
 mod audit;
 mod chart;
 mod desk;
@@ -13,6 +15,7 @@ mod login;
 mod money;
 mod overview;
 mod page;
+mod refusals;
 mod requests;
 mod search;
 mod session;

@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 
 use super::words::Words;
-use crate::fault::{Error, Fault, Remedy};
+use crate::fault::{Fault, Remedy};
 use crate::http::error::REQUEST_ID;
 use crate::staff::{LoggedIn, Role};
 use crate::tenant::Locale;
@@ -101,16 +101,6 @@ impl From<Fault> for ConsoleError {
 impl From<sqlx::Error> for ConsoleError {
     fn from(error: sqlx::Error) -> Self {
         Self::Fault(error.into())
-    }
-}
-
-impl ConsoleError {
-    /// A refusal in words, or a fault.
-    pub fn of<R: std::fmt::Display>(language: Locale, status: StatusCode, error: Error<R>) -> Self {
-        match error {
-            Error::Refused(refusal) => Self::Refused(language, status, refusal.to_string()),
-            Error::Fault(fault) => Self::Fault(fault),
-        }
     }
 }
 

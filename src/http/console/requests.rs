@@ -53,7 +53,13 @@ impl ListPage {
 /// The queue.
 pub async fn list(staff: Staff<Viewer>, Query(query): Query<ListQuery>) -> Result<Response, ConsoleError> {
     let all = query.all.is_some();
-    let asked = RequestQuery { undecided: !all, before_id: query.before, limit: PAGE_ROWS, ..RequestQuery::default() };
+    let asked = RequestQuery {
+        undecided: !all,
+        open_at: (!all).then(|| staff.app.clock.now()),
+        before_id: query.before,
+        limit: PAGE_ROWS,
+        ..RequestQuery::default()
+    };
     let mut conn = staff.app.db.pool().acquire().await?;
     let requests = list_requests(&mut conn, &asked).await?;
     let full = i64::try_from(requests.len()) == Ok(PAGE_ROWS);
@@ -128,7 +134,12 @@ async fn decide<R: AtLeast>(
     let request = json!({ "note": note.as_ref().map(Reason::as_str) });
     let path = format!("POST /console/requests/{request_id}/{verb}");
     let claim = Claim::new(staff.who.actor.clone(), key, path, request);
-    let request_id = deed(&staff, claim, make(request_id, note)).await?;
+    let query = RequestQuery { request_id: Some(request_id), limit: 1, ..RequestQuery::default() };
+    let currency = {
+        let mut conn = staff.app.db.pool().acquire().await?;
+        list_requests(&mut conn, &query).await?.pop().map(|request| request.currency)
+    };
+    let request_id = deed(&staff, claim, currency.as_ref(), make(request_id, note)).await?;
     Ok(Redirect::to(&format!("/console/requests/{request_id}")).into_response())
 }
 

@@ -50,6 +50,12 @@ impl SearchPage {
     }
 }
 
+/// A day as people write it, of the years that the database holds.
+pub fn day(text: &str) -> Option<NaiveDate> {
+    let day = NaiveDate::parse_from_str(text.trim(), "%Y-%m-%d").ok()?;
+    (1970..=9998).contains(&chrono::Datelike::year(&day)).then_some(day)
+}
+
 /// The start page.
 pub async fn page(staff: Staff<Viewer>, Query(query): Query<SearchQuery>) -> Result<Response, ConsoleError> {
     let language = staff.language();
@@ -66,8 +72,7 @@ pub async fn page(staff: Staff<Viewer>, Query(query): Query<SearchQuery>) -> Res
     let day = match query.day.trim() {
         "" => None,
         text => {
-            let day =
-                NaiveDate::parse_from_str(text, "%Y-%m-%d").map_err(|_| wrong(staff.frame.w.day, "2026-12-01"))?;
+            let day = day(text).ok_or_else(|| wrong(staff.frame.w.day, "2026-12-01"))?;
             let next = day.checked_add_days(Days::new(1)).unwrap_or(day);
             Some((day_begins_at(day, zone), day_begins_at(next, zone)))
         }

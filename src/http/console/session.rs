@@ -147,6 +147,11 @@ impl<R: AtLeast, T: DeserializeOwned> FromRequest<Arc<App>> for SignedForm<R, T>
             return Err(refused());
         }
         let bytes = form_bytes(&parts.headers, body).await.ok_or_else(refused)?;
+        // What isn't UTF-8 would be stored as question marks.
+        let pairs: Vec<(String, String)> = serde_urlencoded::from_bytes(&bytes).map_err(|_| refused())?;
+        if pairs.iter().any(|(_, value)| value.contains('\u{fffd}')) {
+            return Err(refused());
+        }
         let signature: Signature = serde_urlencoded::from_bytes(&bytes).map_err(|_| refused())?;
         if !staff.session.owns_form(&signature.csrf_token) {
             return Err(refused());
@@ -169,7 +174,11 @@ pub async fn form_bytes(headers: &HeaderMap, body: Body) -> Option<axum::body::B
 
 /// Browsers say where a request comes from; one from another site is refused even with the right token.
 pub fn same_site(headers: &HeaderMap) -> bool {
-    headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin" || site == "none")
+    let ours = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin" || site == "none");
+    // Sent with every form, also where the page came by http and the other header doesn't.
+    let from = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
+    let here = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    ours && from.is_none_or(|origin| origin.split_once("://").is_some_and(|(_, host)| host == here))
 }
 
 /// A cookie's value.

@@ -12,6 +12,7 @@ use super::money;
 use super::page::{ConsoleError, download, show};
 use super::session::{Staff, Viewer};
 use super::words::Words;
+use crate::export::text::cell;
 use crate::fault::Fault;
 use crate::ids::TenantId;
 use crate::ledger::{self, PostedRow, StatementQuery};
@@ -58,8 +59,10 @@ async fn read(
     let today = local_day(staff.app.clock.now(), zone);
     let day = |text: &str, otherwise: NaiveDate| match text.trim() {
         "" => Ok(otherwise),
-        text => NaiveDate::parse_from_str(text, "%Y-%m-%d")
-            .map_err(|_| ConsoleError::Refused(language, StatusCode::BAD_REQUEST, "2026-12-01".to_owned())),
+        text => super::search::day(text).ok_or_else(|| {
+            let words = format!("{text}: 2026-12-01");
+            ConsoleError::Refused(language, StatusCode::BAD_REQUEST, words)
+        }),
     };
     let to = day(&parameters.to, today)?;
     let from = day(&parameters.from, to.checked_sub_days(Days::new(31)).unwrap_or(to))?;
@@ -88,11 +91,6 @@ async fn read(
     Ok(Statement { tenant, currency, from, to, opening, closing, rows })
 }
 
-/// Text that a spreadsheet would take for a formula gets an apostrophe before it.
-fn cell(text: &str) -> String {
-    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() }
-}
-
 /// CSV (RFC 4180), UTF-8.
 pub async fn csv(
     staff: Staff<Viewer>,
@@ -103,7 +101,10 @@ pub async fn csv(
     let exponent = statement.currency.exponent;
     let zone = statement.tenant.time_zone.zone();
     let broken = |error: csv::Error| Fault::new("a statement can't be written as CSV").because(error);
-    let mut writer = csv::Writer::from_writer(Vec::new());
+    let mut writer = csv::WriterBuilder::new()
+        // Programs that take a semicolon for the separator see whole cells in quotes.
+        .quote_style(csv::QuoteStyle::Always)
+        .from_writer("\u{feff}".as_bytes().to_vec());
     writer
         .write_record(["seq", "recorded_at", "kind", "amount", "currency", "balance_after", "reference", "reason"])
         .map_err(broken)?;
@@ -116,8 +117,8 @@ pub async fn csv(
                 row.amount.to_text(exponent),
                 row.currency.to_string(),
                 row.balance_after.to_text(exponent),
-                cell(row.reference.as_str()),
-                cell(row.reason.as_ref().map(crate::ids::Reason::as_str).unwrap_or_default()),
+                cell(row.reference.as_str()).into_owned(),
+                cell(row.reason.as_ref().map(crate::ids::Reason::as_str).unwrap_or_default()).into_owned(),
             ])
             .map_err(broken)?;
     }

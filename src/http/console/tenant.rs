@@ -182,7 +182,13 @@ pub async fn page(
         let last = inquiry::last_seq(&mut conn, &tenant_id, &currency.code).await?;
         // The newest rows come first to the eye, so the page opens at the end.
         let newest = last.saturating_sub(PAGE_ROWS).max(0);
-        after = query.after.unwrap_or(if kind.is_some() { 0 } else { newest }).max(0);
+        after = match (query.after, &kind) {
+            (Some(after), _) => after.max(0),
+            (None, None) => newest,
+            (None, Some(kind)) => {
+                inquiry::before_newest_of_kind(&mut conn, &tenant_id, &currency.code, kind.as_str(), PAGE_ROWS).await?
+            }
+        };
         let asked = StatementQuery { after_seq: after, limit: PAGE_ROWS, kind: kind.clone() };
         let page = ledger::statement(&mut conn, &tenant_id, &currency.code, &asked).await?;
         rows = page.rows;

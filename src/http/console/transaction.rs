@@ -24,9 +24,15 @@ struct TransactionPage {
     currency: Currency,
     story: Story,
     rule: &'static str,
-    /// For a top-up: what is missing for its way back through the provider; none when there is enough.
-    topup_missing: Option<Option<String>>,
+    /// For a top-up that is still here.
+    way_back: Option<WayBack>,
     form_key: String,
+}
+
+/// How a top-up would go back through its provider.
+struct WayBack {
+    /// What is missing for it; none when there is enough.
+    missing: Option<String>,
 }
 
 impl TransactionPage {
@@ -77,10 +83,10 @@ pub async fn page(
         Kind::Adjustment => w.rule_adjustment,
         Kind::Custom(_) => w.rule_custom,
     };
-    let topup_missing = if story.row.kind == Kind::TopUp && story.given_back.is_empty() {
+    let way_back = if story.row.kind == Kind::TopUp && story.given_back.is_empty() {
         let available = ledger::balance(&mut conn, &tenant_id, &code, None).await?.map(|balance| balance.available);
         let short = story.row.amount.checked_sub(available.unwrap_or_default()).unwrap_or_default();
-        Some(short.is_positive().then(|| money::text(short, &currency)))
+        Some(WayBack { missing: short.is_positive().then(|| money::text(short, &currency)) })
     } else {
         None
     };
@@ -90,7 +96,7 @@ pub async fn page(
         currency,
         story,
         rule,
-        topup_missing,
+        way_back,
         form_key: super::desk::form_key(),
         frame: staff.frame,
     })
