@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::Fault;
 use crate::fee::{ReminderPolicy, RunLimits};
+use crate::hold;
 use crate::ledger::Currencies;
 use crate::outbox::{Deliverer, DelivererSettings};
 use crate::provider::payme::{Payme, PaymeSettings};
@@ -37,6 +38,8 @@ pub struct AppSettings {
     pub console_https: bool,
     /// How much somebody at the support desk may move alone.
     pub support_limits: Arc<Limits>,
+    /// How holds are kept.
+    pub holds: hold::Terms,
     /// How events are delivered.
     pub webhooks: DelivererSettings,
 }

@@ -17,6 +17,7 @@ use crate::app::{AppSettings, PaymeLinks};
 use crate::db::{PoolSettings, Server, embedded};
 use crate::fault::Fault;
 use crate::fee::{ReminderPolicy, RunLimits};
+use crate::hold;
 use crate::money::{Currency, CurrencyCode, Exponent, MinorUnits};
 use crate::outbox::DelivererSettings;
 use crate::provider::payme::auth::Keys;
@@ -147,6 +148,9 @@ pub struct ServeArgs {
     /// Fees and what is told about them.
     #[command(flatten)]
     pub fees: FeeArgs,
+    /// Holds.
+    #[command(flatten)]
+    pub holds: HoldArgs,
     /// The support desk.
     #[command(flatten)]
     pub support: SupportArgs,
@@ -229,6 +233,38 @@ pub struct FeeArgs {
     /// Days after which access should be suspended for an unpaid fee
     #[arg(long, env = "HAMYON_SUSPEND_AFTER_DAYS", default_value_t = 14, value_parser = clap::value_parser!(u16).range(1..=365))]
     pub suspend_after_days: u16,
+}
+
+/// Holds for work.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Holds")]
+pub struct HoldArgs {
+    /// The longest a job may legally run, in seconds
+    #[arg(long, env = "HAMYON_HOLD_RUN_MAX_SECS", default_value_t = 300, value_parser = clap::value_parser!(i32).range(1..=86_400))]
+    pub hold_run_max_secs: i32,
+    /// How long a hold lives when nobody comes back, in seconds; at least three times the longest run [default: three times]
+    #[arg(long, env = "HAMYON_HOLD_TTL_SECS", value_parser = clap::value_parser!(i32).range(1..=604_800))]
+    pub hold_ttl_secs: Option<i32>,
+    /// How long two jobs with one fingerprint are the same, in seconds
+    #[arg(long, env = "HAMYON_HOLD_DUPLICATE_SECS", default_value_t = 5, value_parser = clap::value_parser!(i32).range(1..=3_600))]
+    pub hold_duplicate_secs: i32,
+}
+
+impl HoldArgs {
+    /// How holds are kept. A reconciler that came during a legal run would free what the run is paid from, so a time
+    /// that leaves no room for it is refused.
+    fn terms(&self) -> anyhow::Result<hold::Terms> {
+        let least = self.hold_run_max_secs.saturating_mul(3);
+        let ttl_secs = self.hold_ttl_secs.unwrap_or(least);
+        if ttl_secs < least {
+            bail!(
+                "HAMYON_HOLD_TTL_SECS is {ttl_secs}, and must be at least {least}: three times HAMYON_HOLD_RUN_MAX_SECS \
+                 ({})",
+                self.hold_run_max_secs
+            );
+        }
+        Ok(hold::Terms { ttl_secs, duplicate_secs: self.hold_duplicate_secs, ..hold::Terms::default() })
+    }
 }
 
 /// The support desk.
@@ -343,6 +379,7 @@ impl ServeArgs {
             },
             console_https: self.support.console_https,
             support_limits: Arc::new(self.support.limits()?),
+            holds: self.holds.terms()?,
             webhooks: DelivererSettings { allow_private: self.webhook_allow_private, ..DelivererSettings::default() },
         })
     }

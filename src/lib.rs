@@ -24,10 +24,13 @@
 //! [`funding::post`] and [`ledger::post`] lock the wallet, read it, decide, and write the row; the payment's
 //! time and the line of the call log follow. The commit comes before the answer.
 
+pub mod allowance;
 pub mod app;
 pub mod audit;
 pub mod batch;
 pub mod cli;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod db;
@@ -35,6 +38,7 @@ pub mod export;
 pub mod fault;
 pub mod fee;
 pub mod funding;
+pub mod hold;
 pub mod http;
 pub mod idempotency;
 pub mod ids;
@@ -44,6 +48,7 @@ pub mod ledger;
 pub mod money;
 pub mod outbox;
 pub mod payment;
+pub mod pocket;
 pub mod provider;
 pub mod staff;
 pub mod support;

@@ -48,6 +48,11 @@ pub fn record_metrics() -> anyhow::Result<PrometheusHandle> {
     metrics::describe_counter!("hamyon_provider_calls_total", "Calls of payment providers by method and answered code");
     metrics::describe_counter!("hamyon_job_runs_total", "Runs of scheduled jobs by how they ended");
     metrics::describe_counter!("hamyon_fees_decided_total", "Dues decided by runs, charged or overdue");
+    metrics::describe_counter!("hamyon_holds_reconciled_total", "Expired holds by what became of them");
+    metrics::describe_counter!(
+        "hamyon_hold_usage_too_late_total",
+        "Calls that were reported after their hold had ended"
+    );
     metrics::describe_counter!("hamyon_webhook_attempts_total", "Attempts to deliver an event by their result");
     metrics::describe_gauge!("hamyon_outbox_oldest_age_seconds", "Age of the oldest event that waits for delivery");
     metrics::describe_gauge!("hamyon_database_connections", "Open connections of the pool");

@@ -41,6 +41,15 @@ impl Connection {
         self.exchange(&head, body).await
     }
 
+    pub async fn post_without_key(&mut self, path: &str, body: &str) -> anyhow::Result<(u16, String)> {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {API_TOKEN}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        self.exchange(&head, body).await
+    }
+
     /// A call of Payme that must have a result.
     pub async fn payme(&mut self, body: &str) -> anyhow::Result<()> {
         let head = format!(

@@ -8,6 +8,7 @@
 
 mod console;
 mod fees;
+mod holds;
 mod http;
 #[expect(
     clippy::unwrap_used,
@@ -85,6 +86,7 @@ enum Row {
     Start,
     Payme,
     Batch,
+    Holds,
     HotWallet,
     BigWallet,
     FeeRun,
@@ -118,6 +120,7 @@ async fn measure(stage: &Stage, effort: Effort, rows: &[Row], table: &mut Table)
             Row::Start => start::measure(stage, effort, table).await?,
             Row::Payme => providers::payme(stage, effort, table).await?,
             Row::Batch => providers::batch(stage, effort, table).await?,
+            Row::Holds => holds::pairs(stage, effort, table).await?,
             Row::HotWallet => posting::hot_wallet(stage, effort, table).await?,
             Row::BigWallet => posting::big_wallet(stage, effort, table).await?,
             Row::FeeRun => fees::run(stage, effort, table).await?,

@@ -42,7 +42,7 @@ pub async fn big_wallet(stage: &Stage, effort: Effort, table: &mut Table) -> any
         for (tenant_id, times) in in_turns(turn, ("big", &mut big), ("small", &mut small)) {
             let tenant_id = TenantId::parse(tenant_id)?;
             let began = Instant::now();
-            ledger::balance(&mut conn, &tenant_id, &CurrencyCode::uzs(), None).await?;
+            ledger::balance(&mut conn, &tenant_id, &CurrencyCode::uzs(), None, Clock::System.now()).await?;
             times.push(micros(began));
         }
     }

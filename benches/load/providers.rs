@@ -186,7 +186,7 @@ fn payme_script() -> anyhow::Result<String> {
             ],
         )
     };
-    let no_rows = ["'{}'::bigint[]", "'{}'::text[]"];
+    let no_rows = ["'{}'::bigint[]", "'{}'::text[]", "'{}'::timestamptz[]"];
     let parts = [
         format!("\\set number random(1, 9000000000000000)\n\\set wallet random(1, {WALLETS})\nBEGIN;"),
         statement("payment::lock", &["'payme'", "'live'", id])? + ";",
@@ -236,7 +236,9 @@ fn payme_script() -> anyhow::Result<String> {
                 "ARRAY[sha256('a row')]",
                 "ARRAY[now()]",
                 no_rows[0],
+                no_rows[0],
                 no_rows[1],
+                no_rows[2],
             ],
         )? + ";",
         statement("payment::set_performed", &[":payment_id::bigint", "now()"])? + ";",

@@ -77,7 +77,7 @@ pub struct RunArgs {
     #[arg(long)]
     dry_run: bool,
     /// How many chunks at once
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
     /// Say yes to what is beyond the limits
     #[arg(long)]

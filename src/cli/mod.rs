@@ -5,6 +5,7 @@ mod export;
 mod fees;
 mod migrate;
 pub mod payme;
+mod reconcile;
 mod serve;
 mod staff;
 mod token;
@@ -43,6 +44,8 @@ enum Command {
     /// Monthly fees: plans, subscriptions and the run
     #[command(subcommand)]
     Fees(fees::FeesCommand),
+    /// End holds that nobody came back for and book pockets whose time is over; exit code 1 when one can't be
+    Reconcile(reconcile::ReconcileArgs),
     /// Make, list and revoke API tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -71,6 +74,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         | Command::Verify(_)
         | Command::Export(_)
         | Command::Fees(_)
+        | Command::Reconcile(_)
         | Command::Token(_)
         | Command::Staff(_)
         | Command::Payme(_) => "warn",
@@ -82,6 +86,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Verify(verify) => verify::run(&arguments.database, &verify).await,
         Command::Export(export) => export::run(&arguments.database, &export).await,
         Command::Fees(fees) => fees::run(&arguments.database, fees).await,
+        Command::Reconcile(args) => reconcile::run(&arguments.database, &args).await,
         Command::Token(token) => token::run(&arguments.database, token).await,
         Command::Staff(staff) => staff::run(&arguments.database, staff).await,
         Command::Payme(PaymeCommand::Conformance(conformance)) => payme::conformance(*conformance).await,

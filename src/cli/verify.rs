@@ -10,6 +10,7 @@ use indicatif::ProgressBar;
 use crate::audit;
 use crate::config::{self, DatabaseArgs};
 use crate::db::Server;
+use crate::hold;
 use crate::ledger::verify::{self, Head, Report};
 use crate::support;
 
@@ -70,6 +71,9 @@ async fn verify_with(server: &Server, database: &DatabaseArgs, args: &VerifyArgs
             format!("support request {request_id}"),
             "it was granted, and its row is missing or says something else",
         );
+    }
+    for amiss in hold::verify(&mut snapshot).await? {
+        report.add(format!("hold {}", amiss.hold_id), amiss.what);
     }
     let heads = verify::heads(&mut snapshot).await?;
     snapshot.rollback().await?;

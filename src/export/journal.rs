@@ -36,7 +36,9 @@ impl<'a> Contra<'a> {
     fn of(row: &'a Row) -> Self {
         match &row.kind {
             Kind::TopUp | Kind::TopUpReversal => Self::Provider(provider(row)),
-            Kind::SubscriptionFee => Self::Fees,
+            Kind::SubscriptionFee | Kind::HoldCharge => Self::Fees,
+            // What was given away and what of it came to nothing meet on one account.
+            Kind::Grant | Kind::Expiry => Self::Other("grant"),
             Kind::Refund => Self::Refunds,
             Kind::Adjustment => Self::Adjustments,
             Kind::Custom(_) => Self::Other(row.kind.as_str()),

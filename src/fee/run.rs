@@ -73,7 +73,7 @@ pub struct RunOptions {
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { period: None, dry_run: false, workers: 2, confirmed: false, limits: RunLimits::default() }
+        Self { period: None, dry_run: false, workers: 4, confirmed: false, limits: RunLimits::default() }
     }
 }
 

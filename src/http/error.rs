@@ -9,12 +9,15 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
+use crate::allowance;
 use crate::fault::{Error, Fault, Remedy};
 use crate::fee::{FeeRefusal, RunRefusal};
+use crate::hold;
 use crate::idempotency::KeyReused;
 use crate::ledger::{self, CurrencyRefusal};
 use crate::payment::ImportRefusal;
 use crate::payment::order::OrderRefusal;
+use crate::pocket;
 use crate::provider::payme::link::LinkError;
 use crate::support::{self, DeedRefusal};
 use crate::tenant::TenantRefusal;
@@ -214,6 +217,10 @@ impl From<ledger::Refusal> for Problem {
                     .with("available_minor_units", available.get())
                     .with("needed_minor_units", needed.get())
             }
+            Refusal::PocketClosed { pocket, .. } => {
+                Self::conflict("pocket_closed", "The time of this pocket is over", detail)
+                    .with("pocket", pocket.as_str())
+            }
             Refusal::Overflow { .. } => {
                 Self::unprocessable("balance_too_large", "The balance would be too large", detail)
             }
@@ -376,5 +383,131 @@ impl From<support::Refusal> for Problem {
 impl From<LinkError> for Problem {
     fn from(error: LinkError) -> Self {
         Self::unprocessable("link_not_possible", "The link can't be made", error.to_string())
+    }
+}
+
+impl From<hold::DeedRefusal> for Problem {
+    fn from(refusal: hold::DeedRefusal) -> Self {
+        match refusal {
+            hold::DeedRefusal::Key(reused) => reused.into(),
+            hold::DeedRefusal::Hold(refusal) => refusal.into(),
+        }
+    }
+}
+
+impl From<hold::Refusal> for Problem {
+    fn from(refusal: hold::Refusal) -> Self {
+        use hold::Refusal;
+        let detail = refusal.to_string();
+        match refusal {
+            Refusal::Ledger(refusal) => refusal.into(),
+            Refusal::UnknownHold(_) => Self::not_found("hold_not_found", detail),
+            Refusal::UnknownTier { .. } => Self::not_found("tier_not_found", detail),
+            Refusal::Differs { fields, .. } => {
+                Self::conflict("hold_differs", "The id stands for another job", detail).with("fields", fields)
+            }
+            Refusal::TooManyInFlight { in_flight, max, retry_after_secs } => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_in_flight",
+                "As many jobs are at work as may be",
+                detail,
+            )
+            .with("in_flight", in_flight)
+            .with("max_in_flight", max)
+            .retry_after(retry_after_secs),
+            Refusal::InsufficientFunds { available, needed, .. } => {
+                Self::new(StatusCode::PAYMENT_REQUIRED, "insufficient_funds", "There is not enough money", detail)
+                    .with("available_minor_units", available.get())
+                    .with("needed_minor_units", needed.get())
+            }
+            Refusal::TenantBlocked(status) => {
+                Self::new(StatusCode::FORBIDDEN, "tenant_blocked", "The tenant may not place holds", detail)
+                    .with("tenant_status", status)
+            }
+            Refusal::AlreadyEnded { status, charged, fields, .. } => {
+                let code = if status == "settled" { "already_settled" } else { "already_released" };
+                Self::conflict(code, "The hold has ended", detail)
+                    .with("hold_status", status)
+                    .with("charged_minor_units", charged.get())
+                    .with("fields", fields)
+            }
+            Refusal::Expired { expired_at, .. } => Self::conflict("hold_expired", "The hold's time is over", detail)
+                .with("expired_at", expired_at.to_rfc3339()),
+            Refusal::AlreadyStarted { started_at, .. } => {
+                Self::conflict("already_started", "The work has begun", detail)
+                    .with("started_at", started_at.to_rfc3339())
+            }
+            Refusal::CostCapExceeded { cost_cap, asked, .. } => {
+                Self::unprocessable("cost_cap_exceeded", "The job may not cost so much", detail)
+                    .with("cost_cap_minor_units", cost_cap.get())
+                    .with("asked_minor_units", asked.get())
+            }
+            Refusal::CostCapReached { used_micro, cap_micro, .. } => {
+                Self::conflict("cost_cap_reached", "The job has used what it may", detail)
+                    .with("used_micro", used_micro)
+                    .with("cap_micro", cap_micro)
+            }
+            Refusal::CallDiffers { fields, .. } => {
+                Self::conflict("call_differs", "The call was reported with other numbers", detail)
+                    .with("fields", fields)
+            }
+            Refusal::NotMetered(_) => {
+                Self::unprocessable("not_metered", "The currency has no price in dollars", detail)
+            }
+            Refusal::UnknownModel { version, .. } => {
+                Self::unprocessable("unknown_model", "The price book doesn't know the model", detail)
+                    .with("price_version", version)
+            }
+            Refusal::NoPriceBook => Self::unprocessable("no_price_book", "There is no price book", detail),
+            Refusal::UsageTooLarge => Self::unprocessable("usage_too_large", "The usage is too large", detail),
+        }
+    }
+}
+
+impl From<hold::PriceRefusal> for Problem {
+    fn from(refusal: hold::PriceRefusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            hold::PriceRefusal::VersionTaken { newest, .. } => {
+                Self::conflict("price_version_taken", "The price book has another newest version", detail)
+                    .with("newest", newest)
+            }
+        }
+    }
+}
+
+impl From<pocket::Refusal> for Problem {
+    fn from(refusal: pocket::Refusal) -> Self {
+        use pocket::Refusal;
+        let detail = refusal.to_string();
+        match refusal {
+            Refusal::Ledger(refusal) => refusal.into(),
+            Refusal::MainHasNoRules => Self::unprocessable("main_has_no_rules", "Bought money has no rules", detail),
+            Refusal::Differs { fields, .. } => {
+                Self::conflict("pocket_differs", "The pocket has other rules", detail).with("fields", fields)
+            }
+            Refusal::EndsInPast { .. } => {
+                Self::unprocessable("expires_in_past", "The pocket would be over already", detail)
+            }
+            Refusal::UnknownPocket(_) => Self::not_found("pocket_not_found", detail),
+            Refusal::Closed(_) => Self::conflict("pocket_closed", "The time of this pocket is over", detail),
+        }
+    }
+}
+
+impl From<allowance::Refusal> for Problem {
+    fn from(refusal: allowance::Refusal) -> Self {
+        use allowance::Refusal;
+        let detail = refusal.to_string();
+        match refusal {
+            Refusal::UnknownAllowance(_) => Self::not_found("allowance_not_found", detail),
+            Refusal::UnknownTier { .. } => Self::not_found("tier_not_found", detail),
+            Refusal::Differs { fields, .. } => {
+                Self::conflict("allowance_differs", "The id stands for another allowance", detail)
+                    .with("fields", fields)
+            }
+            Refusal::UnknownTenant(tenant_id) => Self::unknown_tenant(tenant_id),
+            Refusal::UnknownPlan(_) => Self::not_found("plan_not_found", detail),
+        }
     }
 }

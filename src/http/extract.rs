@@ -64,6 +64,10 @@ permissions!(
     SupportWrite,
     /// `support:approve`
     SupportApprove,
+    /// `holds:write`
+    HoldsWrite,
+    /// `holds:configure`
+    HoldsConfigure,
 );
 
 /// A caller whose token allows `P`. A handler gets the application, and with it the database, from here and
@@ -166,6 +170,42 @@ impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
     }
 }
 
+/// The same header where the path already names what happens once: it may be there.
+#[derive(Debug)]
+pub struct OptionalIdempotencyKey(pub Option<idempotency::Key>);
+
+impl<S: Sync> FromRequestParts<S> for OptionalIdempotencyKey {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        if parts.headers.contains_key("idempotency-key") {
+            let IdempotencyKey(key) = IdempotencyKey::from_request_parts(parts, state).await?;
+            Ok(Self(Some(key)))
+        } else {
+            Ok(Self(None))
+        }
+    }
+}
+
+/// A JSON body that may be left out, which is the same as `{}`.
+#[derive(Debug)]
+pub struct OptionalJson<T>(pub Json<T>);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for OptionalJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request<Body>, app: &Arc<App>) -> Result<Self, Problem> {
+        use axum::body::HttpBody as _;
+        let (parts, body) = request.into_parts();
+        if body.is_end_stream() {
+            let value = Value::Object(serde_json::Map::new());
+            let body = serde_json::from_value(value.clone()).map_err(|error| Problem::invalid(error.to_string()))?;
+            return Ok(Self(Json { body, value }));
+        }
+        Json::from_request(Request::from_parts(parts, body), app).await.map(Self)
+    }
+}
+
 /// A JSON body: the parsed one, and the same as a value for the idempotency record.
 #[derive(Debug)]
 pub struct Json<T> {
@@ -246,6 +286,13 @@ pub trait PathName: Sized {
 
 impl PathName for crate::ids::TenantId {
     const NOT_FOUND: &'static str = "tenant_not_found";
+    fn parse(text: &str) -> Result<Self, InvalidName> {
+        Self::parse(text)
+    }
+}
+
+impl PathName for crate::hold::HoldId {
+    const NOT_FOUND: &'static str = "hold_not_found";
     fn parse(text: &str) -> Result<Self, InvalidName> {
         Self::parse(text)
     }

@@ -7,6 +7,8 @@
 
 mod store;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -85,6 +87,18 @@ impl Claim {
         hasher.update(request.to_string().as_bytes());
         Self { owner, key, operation, request, hash: hasher.finalize().into() }
     }
+
+    /// A reference for what this request books, when its caller names none: the key belongs to its owner, and so does
+    /// what is made of it.
+    #[must_use]
+    pub fn reference(&self, prefix: &str) -> String {
+        let mut hasher = Sha256::new();
+        hasher.update(self.owner.as_bytes());
+        hasher.update([0]);
+        hasher.update(self.key.0.as_bytes());
+        let digest = URL_SAFE_NO_PAD.encode(hasher.finalize());
+        format!("{prefix}:{digest}")
+    }
 }
 
 /// Claims the key, as the first statement of a transaction.
@@ -103,7 +117,7 @@ pub async fn claim(conn: &mut PgConnection, claim: &Claim, now: DateTime<Utc>) -
     if stored.operation != claim.operation {
         fields.push("operation".to_owned());
     }
-    differences("", &stored.request, &claim.request, &mut fields);
+    fields.extend(differing_fields(&stored.request, &claim.request));
     fields.truncate(10);
     Err(Error::Refused(KeyReused { key: claim.key.0.clone(), fields }))
 }
@@ -123,6 +137,15 @@ pub async fn claim_all(conn: &mut PgConnection, claims: &[&Claim], now: DateTime
 /// A fault.
 pub async fn finish_all(conn: &mut PgConnection, finished: &[(&Claim, &Answer)]) -> Result<(), Fault> {
     store::finish(conn, finished).await
+}
+
+/// The fields in which two requests differ, at most ten.
+#[must_use]
+pub fn differing_fields(before: &Value, after: &Value) -> Vec<String> {
+    let mut fields = Vec::new();
+    differences("", before, after, &mut fields);
+    fields.truncate(10);
+    fields
 }
 
 /// Names the fields in which two requests differ.

@@ -2,15 +2,17 @@
 //! answer takes a bounded number of rows however long a wallet is.
 
 mod explain;
+mod hold;
 mod overview;
 mod search;
 mod store;
 mod wallet;
 
 pub use explain::{Story, explain};
+pub use hold::{HOLD_CALLS_MAX, HoldStory, explain_hold};
 pub use overview::{KindSum, MonthSums, months};
 pub use search::{Hits, RowHit, Search, TenantHit, search};
-pub use store::{CallLine, DueLine, EventLine, OverdueSum, PaymentLine};
+pub use store::{CallLine, ChargeLine, DueLine, EventLine, OverdueSum, PaymentLine, UsageLine};
 pub use wallet::{
     HISTORY_POINTS, Point, before_newest_of_kind, calls_of_payment, dues_of, history, last_seq, overdue_sums,
     payments_of, refused_calls, wallets_of,

@@ -7,6 +7,7 @@ use super::overview::KindSum;
 use super::search::{RowHit, TenantHit};
 use super::wallet::Point;
 use crate::fault::Fault;
+use crate::hold::HoldId;
 use crate::ids::TenantId;
 use crate::money::{Currency, CurrencyCode, Exponent, MinorUnits};
 
@@ -204,8 +205,9 @@ pub async fn before_newest_of_kind(
 ) -> Result<i64, Fault> {
     Ok(sqlx::query_scalar!(
         "-- inquiry::before_newest_of_kind
-         SELECT x.seq FROM wallets w JOIN wallet_transactions x ON x.wallet_id = w.wallet_id
-          WHERE w.tenant_id = $1 AND w.currency = $2 AND x.kind = $3
+         SELECT x.seq FROM wallet_transactions x
+          WHERE x.wallet_id = (SELECT w.wallet_id FROM wallets w WHERE w.tenant_id = $1 AND w.currency = $2)
+            AND x.kind = $3
           ORDER BY x.seq DESC OFFSET $4 LIMIT 1",
         tenant_id.as_str(),
         currency.as_str(),
@@ -462,4 +464,87 @@ pub async fn history(
     .into_iter()
     .map(|row| Point { seq: row.seq, at: row.recorded_at, balance: MinorUnits::new(row.balance) })
     .collect())
+}
+
+/// What a hold itself doesn't carry along of its placing.
+pub struct Placing {
+    pub placed_by: String,
+    pub fingerprint: Option<String>,
+    pub waiting_told_at: Option<DateTime<Utc>>,
+}
+
+pub async fn placing_of(conn: &mut PgConnection, hold_id: &HoldId) -> Result<Placing, Fault> {
+    Ok(sqlx::query_as!(
+        Placing,
+        "-- inquiry::placing_of
+         SELECT placed_by, fingerprint, waiting_told_at FROM holds WHERE hold_id = $1",
+        hold_id.as_str(),
+    )
+    .fetch_one(conn)
+    .await?)
+}
+
+/// A call of a hold's usage log.
+#[derive(Debug, Clone)]
+pub struct UsageLine {
+    /// The call.
+    pub call_id: String,
+    /// Which model, when it was reported in tokens.
+    pub model: Option<String>,
+    /// Tokens that were read.
+    pub input_tokens: Option<i64>,
+    /// Tokens that were written.
+    pub output_tokens: Option<i64>,
+    /// Tokens that were read from a cache.
+    pub cached_tokens: Option<i64>,
+    /// What it cost, in millionths of a US dollar.
+    pub cost_micro: i64,
+    /// When it was logged.
+    pub recorded_at: DateTime<Utc>,
+}
+
+pub async fn usage_of(conn: &mut PgConnection, hold_id: &HoldId, limit: i64) -> Result<Vec<UsageLine>, Fault> {
+    Ok(sqlx::query_as!(
+        UsageLine,
+        "-- inquiry::usage_of
+         SELECT call_id, model, input_tokens, output_tokens, cached_tokens, cost_micro, recorded_at
+           FROM hold_usage WHERE hold_id = $1 ORDER BY recorded_at DESC, call_id DESC LIMIT $2",
+        hold_id.as_str(),
+        limit,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// A row that pays a hold, or a part of it.
+#[derive(Debug, Clone)]
+pub struct ChargeLine {
+    /// The row.
+    pub seq: i64,
+    /// The pocket that pays.
+    pub pocket: String,
+    /// Minor units, negative.
+    pub amount: i64,
+    /// When.
+    pub recorded_at: DateTime<Utc>,
+}
+
+/// The rows with these references that pay a hold.
+pub async fn charges_of(
+    conn: &mut PgConnection,
+    hold_id: &HoldId,
+    references: &[String],
+) -> Result<Vec<ChargeLine>, Fault> {
+    Ok(sqlx::query_as!(
+        ChargeLine,
+        "-- inquiry::charges_of
+         SELECT x.seq, x.pocket, x.amount, x.recorded_at FROM wallet_transactions x
+          WHERE x.wallet_id = (SELECT h.wallet_id FROM holds h WHERE h.hold_id = $1)
+            AND x.kind = 'hold_charge' AND x.reference = ANY ($2) AND x.metadata ->> 'hold_id' = $1
+          ORDER BY x.seq",
+        hold_id.as_str(),
+        references,
+    )
+    .fetch_all(conn)
+    .await?)
 }

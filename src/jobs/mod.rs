@@ -7,10 +7,13 @@ mod scheduler;
 
 pub use scheduler::Scheduler;
 
+use crate::allowance;
 use crate::app::App;
 use crate::fault::{Error, Fault};
 use crate::fee::{self, RunOptions};
+use crate::hold;
 use crate::payment;
+use crate::pocket;
 use crate::provider::payme;
 
 /// The jobs.
@@ -22,13 +25,30 @@ pub enum Job {
     FeeRun,
     /// Queues what tenants hear about unpaid fees.
     Reminders,
+    /// Ends holds that nobody came back for.
+    HoldReconcile,
+    /// Tells those whose job waits for a worker.
+    HoldWaiting,
+    /// Books what is left in pockets whose time is over.
+    PocketExpiry,
+    /// Fills the allowances of those who are away, and tells them.
+    AllowanceSweep,
     /// Delivers events.
     Outbox,
 }
 
 impl Job {
     /// Every job.
-    pub const ALL: [Self; 4] = [Self::PaymeSweep, Self::FeeRun, Self::Reminders, Self::Outbox];
+    pub const ALL: [Self; 8] = [
+        Self::PaymeSweep,
+        Self::FeeRun,
+        Self::Reminders,
+        Self::HoldReconcile,
+        Self::HoldWaiting,
+        Self::PocketExpiry,
+        Self::AllowanceSweep,
+        Self::Outbox,
+    ];
 
     /// Its name in metrics and logs.
     #[must_use]
@@ -37,6 +57,10 @@ impl Job {
             Self::PaymeSweep => "payme_sweep",
             Self::FeeRun => "fee_run",
             Self::Reminders => "reminders",
+            Self::HoldReconcile => "hold_reconcile",
+            Self::HoldWaiting => "hold_waiting",
+            Self::PocketExpiry => "pocket_expiry",
+            Self::AllowanceSweep => "allowance_sweep",
             Self::Outbox => "outbox",
         }
     }
@@ -45,9 +69,11 @@ impl Job {
     #[must_use]
     pub const fn schedule(self) -> &'static str {
         match self {
-            Self::PaymeSweep => "0 * * * * *",
+            Self::PaymeSweep | Self::HoldReconcile | Self::PocketExpiry => "0 * * * * *",
+            // Three in the morning in Tashkent.
+            Self::AllowanceSweep => "0 0 22 * * *",
             Self::FeeRun | Self::Reminders => "0 */5 * * * *",
-            Self::Outbox => "*/2 * * * * *",
+            Self::Outbox | Self::HoldWaiting => "*/2 * * * * *",
         }
     }
 
@@ -58,7 +84,10 @@ impl Job {
             Self::PaymeSweep => Some(0x68_61_6d_01),
             Self::FeeRun => Some(0x68_61_6d_02),
             Self::Reminders => Some(0x68_61_6d_03),
-            Self::Outbox => None,
+            Self::HoldReconcile => Some(0x68_61_6d_04),
+            Self::PocketExpiry => Some(0x68_61_6d_05),
+            Self::AllowanceSweep => Some(0x68_61_6d_11),
+            Self::HoldWaiting | Self::Outbox => None,
         }
     }
 
@@ -92,6 +121,13 @@ impl Job {
             Self::PaymeSweep => payment::sweep_expired(&app.db, &app.clock, payme::PROVIDER, app.payme.terms()).await,
             Self::FeeRun => fee_run(app).await,
             Self::Reminders => fee::remind(&app.db, &app.clock, &app.settings.reminders).await,
+            Self::HoldReconcile => {
+                let done = hold::reconcile(&app.db, &app.clock).await?;
+                Ok(done.extended.saturating_add(done.settled).saturating_add(done.released))
+            }
+            Self::HoldWaiting => hold::tell_waiting(&app.db, &app.clock, &app.settings.holds).await,
+            Self::PocketExpiry => pocket::sweep(&app.db, &app.clock).await,
+            Self::AllowanceSweep => allowance::sweep(&app.db, &app.clock).await,
             Self::Outbox => app.deliverer.deliver_ready().await,
         }
     }

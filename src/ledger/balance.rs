@@ -2,7 +2,7 @@
 //!
 //! Nothing here touches the database. The caller holds the wallets' locks.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 
@@ -12,8 +12,93 @@ use crate::fault::{Error, Fault};
 use crate::ids::{Actor, Pocket, TenantId};
 use crate::money::{CurrencyCode, MinorUnits};
 
-/// A checkpoint is written when this many rows have come since the last one, so a sum never reads many more.
+/// A checkpoint is written when this many rows have come since the last one, within a batch as well, so no sum ever
+/// reads more.
 pub const CHECKPOINT_INTERVAL: i64 = 16;
+
+/// What is special about a part of a wallet. A pocket without a rule is bought money: kept for ever, spent last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PocketRule {
+    /// Lower is spent earlier, among pockets that end at the same time.
+    pub priority: i16,
+    /// Since when the rule stands.
+    pub created_at: DateTime<Utc>,
+    /// Its money is there while now is before this.
+    pub ends_at: Option<DateTime<Utc>>,
+}
+
+impl PocketRule {
+    /// Whether its time is over: at the very moment it is.
+    #[must_use]
+    pub fn is_closed(&self, now: DateTime<Utc>) -> bool {
+        self.ends_at.is_some_and(|ends_at| now >= ends_at)
+    }
+}
+
+/// What holds keep of a pocket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Promised {
+    /// By holds that are alive.
+    pub live: MinorUnits,
+    /// By holds that haven't ended, those included whose time is over and that nobody has settled yet.
+    pub unended: MinorUnits,
+}
+
+/// The rules and the promises of a wallet's pockets, as they were at a moment.
+#[derive(Debug, Clone, Default)]
+pub struct Division {
+    /// The rules of pockets that have any.
+    pub rules: BTreeMap<Pocket, PocketRule>,
+    /// What is promised of each pocket.
+    pub promised: BTreeMap<Pocket, Promised>,
+    /// The pockets whose time is over.
+    pub closed: BTreeSet<Pocket>,
+}
+
+impl Division {
+    /// What live holds keep of a pocket.
+    #[must_use]
+    pub fn held_of(&self, pocket: &Pocket) -> MinorUnits {
+        self.promised.get(pocket).map(|promised| promised.live).unwrap_or_default()
+    }
+
+    /// What live holds keep of the wallet.
+    ///
+    /// # Errors
+    /// A fault when it is more than an `i64`.
+    pub fn held(&self) -> Result<MinorUnits, Fault> {
+        MinorUnits::sum(self.promised.values().map(|promised| promised.live))
+    }
+
+    /// What is in a pocket, may be spent and is promised to nobody. Nothing of a closed one; an overdrawn one counts
+    /// as what it lacks.
+    ///
+    /// # Errors
+    /// A fault when the sums are more than an `i64`.
+    pub fn free_in(&self, pocket: &Pocket, amount: MinorUnits) -> Result<MinorUnits, Fault> {
+        if self.closed.contains(pocket) {
+            return Ok(MinorUnits::ZERO);
+        }
+        amount
+            .checked_sub(self.held_of(pocket))
+            .ok_or_else(|| Fault::new("a pocket's sums are beyond what an i64 holds"))
+    }
+
+    /// What may be spent of all pockets together.
+    ///
+    /// # Errors
+    /// A fault when the sums are more than an `i64`.
+    pub fn available(&self, pockets: &BTreeMap<Pocket, MinorUnits>) -> Result<MinorUnits, Fault> {
+        let in_pockets = pockets.iter().map(|(pocket, amount)| self.free_in(pocket, *amount));
+        // A hold may outlive the money it was promised, when another rule took that away.
+        let promised_of_nothing = self
+            .promised
+            .keys()
+            .filter(|pocket| !pockets.contains_key(*pocket))
+            .map(|pocket| self.free_in(pocket, MinorUnits::ZERO));
+        MinorUnits::sum(in_pockets.chain(promised_of_nothing).collect::<Result<Vec<_>, _>>()?)
+    }
+}
 
 /// A locked wallet, as read after the lock.
 #[derive(Debug, Clone)]
@@ -30,8 +115,10 @@ pub struct WalletState {
     pub checkpoint_seq: i64,
     /// What each pocket holds.
     pub pockets: BTreeMap<Pocket, MinorUnits>,
-    /// What is promised to work in progress.
-    pub held: MinorUnits,
+    /// Whether it has pockets with rules or holds; most haven't.
+    pub divided: bool,
+    /// Those rules, and what is promised to work in progress.
+    pub division: Division,
 }
 
 /// A row that may be given back.
@@ -76,6 +163,19 @@ pub struct DecidedRow {
     pub hash: Hash,
 }
 
+/// What a wallet's pockets hold after a row: a shorter way to the sum.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// The wallet.
+    pub wallet_id: i64,
+    /// The row.
+    pub seq: i64,
+    /// When the row was recorded.
+    pub recorded_at: DateTime<Utc>,
+    /// What each pocket holds.
+    pub pockets: BTreeMap<Pocket, MinorUnits>,
+}
+
 /// The rows, and the wallets as they stand after them.
 #[derive(Debug)]
 pub struct Decision {
@@ -83,6 +183,8 @@ pub struct Decision {
     pub rows: Vec<Option<DecidedRow>>,
     /// Every wallet that got a row.
     pub wallets: Vec<WalletState>,
+    /// The checkpoints that came due on the way.
+    pub checkpoints: Vec<Checkpoint>,
 }
 
 impl WalletState {
@@ -94,10 +196,21 @@ impl WalletState {
         MinorUnits::sum(self.pockets.values().copied())
     }
 
-    /// Whether the next write should leave a checkpoint.
-    #[must_use]
-    pub const fn checkpoint_is_due(&self) -> bool {
-        self.head_seq.saturating_sub(self.checkpoint_seq) >= CHECKPOINT_INTERVAL
+    /// What may be spent.
+    ///
+    /// # Errors
+    /// A fault when the sums are more than an `i64`.
+    pub fn available(&self) -> Result<MinorUnits, Fault> {
+        self.division.available(&self.pockets)
+    }
+
+    /// The checkpoint at the last row, when one is due there.
+    fn due_checkpoint(&mut self, recorded_at: DateTime<Utc>) -> Option<Checkpoint> {
+        if self.head_seq.saturating_sub(self.checkpoint_seq) < CHECKPOINT_INTERVAL {
+            return None;
+        }
+        self.checkpoint_seq = self.head_seq;
+        Some(Checkpoint { wallet_id: self.wallet_id, seq: self.head_seq, recorded_at, pockets: self.pockets.clone() })
     }
 }
 
@@ -117,6 +230,7 @@ pub fn decide(
     let mut rows = Vec::with_capacity(entries.len());
     let mut short_wallets = HashSet::new();
     let mut written_wallets = HashSet::new();
+    let mut checkpoints = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         let key = (entry.tenant_id.clone(), entry.currency.clone());
         let wallet = known.wallets.get_mut(&key).ok_or_else(|| Fault::new("an entry's wallet was not loaded"))?;
@@ -144,7 +258,9 @@ pub fn decide(
         match take(index, entry, wallet) {
             Ok(balance_after) => {
                 written_wallets.insert(wallet.wallet_id);
-                rows.push(Some(append(entry, wallet, actor, now, balance_after)));
+                let decided = append(entry, wallet, actor, now, balance_after);
+                checkpoints.extend(wallet.due_checkpoint(decided.row.recorded_at));
+                rows.push(Some(decided));
             }
             Err(Error::Refused(Refusal::InsufficientFunds { .. })) if shortage != Shortage::Refuse => {
                 if shortage == Shortage::LeaveOutRest {
@@ -159,7 +275,7 @@ pub fn decide(
     let mut wallets: Vec<WalletState> =
         known.wallets.into_values().filter(|wallet| written_wallets.contains(&wallet.wallet_id)).collect();
     wallets.sort_by_key(|wallet| wallet.wallet_id);
-    Ok(Decision { rows, wallets })
+    Ok(Decision { rows, wallets, checkpoints })
 }
 
 /// What can be said about an entry without looking at any wallet.
@@ -190,8 +306,15 @@ fn give_back(
     let fits = match entry.kind {
         Kind::TopUpReversal => original.kind == Kind::TopUp,
         // What went back through its provider is not the desk's to give.
-        Kind::Refund => original.amount.is_negative() && original.kind != Kind::TopUpReversal,
-        Kind::TopUp | Kind::SubscriptionFee | Kind::Adjustment | Kind::Custom(_) => false,
+        // Nor is what expired.
+        Kind::Refund => original.amount.is_negative() && !matches!(original.kind, Kind::TopUpReversal | Kind::Expiry),
+        Kind::TopUp
+        | Kind::SubscriptionFee
+        | Kind::Adjustment
+        | Kind::Grant
+        | Kind::Expiry
+        | Kind::HoldCharge
+        | Kind::Custom(_) => false,
     };
     if !fits {
         return Err(unfit());
@@ -218,10 +341,13 @@ fn give_back(
 fn take(index: usize, entry: &Entry, wallet: &mut WalletState) -> Result<MinorUnits, Error<Refusal>> {
     let overflow = || Error::Refused(Refusal::Overflow { index });
     let balance = wallet.balance()?;
-    let available = balance.checked_sub(wallet.held).ok_or_else(overflow)?;
+    let available = wallet.available()?;
     let in_pocket = wallet.pockets.get(&entry.pocket).copied().unwrap_or_default();
+    if entry.amount.is_positive() && wallet.division.closed.contains(&entry.pocket) {
+        return Err(Error::Refused(Refusal::PocketClosed { index, pocket: entry.pocket.clone() }));
+    }
     if entry.amount.is_negative() && entry.floor == Floor::Zero {
-        let may_take = in_pocket.min(available).max(MinorUnits::ZERO);
+        let may_take = wallet.division.free_in(&entry.pocket, in_pocket)?.min(available).max(MinorUnits::ZERO);
         let left = may_take.checked_add(entry.amount).ok_or_else(overflow)?;
         if left.is_negative() {
             // The opposite of the smallest amount can't be said; nobody ever had the one beside it either.

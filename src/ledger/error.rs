@@ -109,6 +109,14 @@ pub enum Refusal {
         /// Minor units asked for.
         needed: MinorUnits,
     },
+    /// Money for a pocket whose time is over, where nobody could spend it.
+    #[error("the time of pocket {pocket} is over")]
+    PocketClosed {
+        /// Position in the batch, from 0.
+        index: usize,
+        /// Which pocket.
+        pocket: Pocket,
+    },
     /// The balance would leave what an `i64` holds.
     #[error("the balance would be larger than the ledger can hold")]
     Overflow {
@@ -132,6 +140,7 @@ impl Refusal {
             | Self::AlreadyBooked { index, .. }
             | Self::TwiceInBatch { index, .. }
             | Self::InsufficientFunds { index, .. }
+            | Self::PocketClosed { index, .. }
             | Self::Overflow { index } => *index,
         }
     }

@@ -17,6 +17,12 @@ pub enum Kind {
     Refund,
     /// A correction by a person, with a reason.
     Adjustment,
+    /// Money that nobody paid for: a promotion, an allowance.
+    Grant,
+    /// What was left in a pocket when its time was over.
+    Expiry,
+    /// What a hold's work cost.
+    HoldCharge,
     /// A kind of the product's own, such as `purchase` or `bonus`.
     Custom(CustomKind),
 }
@@ -60,6 +66,9 @@ impl Kind {
             "subscription_fee" => Self::SubscriptionFee,
             "refund" => Self::Refund,
             "adjustment" => Self::Adjustment,
+            "grant" => Self::Grant,
+            "expiry" => Self::Expiry,
+            "hold_charge" => Self::HoldCharge,
             custom => {
                 let shape = custom.len() <= 32
                     && custom.bytes().next().is_some_and(|first| first.is_ascii_lowercase())
@@ -92,6 +101,9 @@ impl Kind {
             Self::SubscriptionFee => "subscription_fee",
             Self::Refund => "refund",
             Self::Adjustment => "adjustment",
+            Self::Grant => "grant",
+            Self::Expiry => "expiry",
+            Self::HoldCharge => "hold_charge",
             Self::Custom(custom) => &custom.0,
         }
     }
@@ -100,8 +112,8 @@ impl Kind {
     #[must_use]
     pub const fn direction(&self) -> Direction {
         match self {
-            Self::TopUp | Self::Refund => Direction::Credit,
-            Self::TopUpReversal | Self::SubscriptionFee => Direction::Debit,
+            Self::TopUp | Self::Refund | Self::Grant => Direction::Credit,
+            Self::TopUpReversal | Self::SubscriptionFee | Self::Expiry | Self::HoldCharge => Direction::Debit,
             Self::Adjustment | Self::Custom(_) => Direction::Either,
         }
     }
@@ -111,7 +123,13 @@ impl Kind {
     pub const fn names_original(&self) -> bool {
         match self {
             Self::TopUpReversal | Self::Refund => true,
-            Self::TopUp | Self::SubscriptionFee | Self::Adjustment | Self::Custom(_) => false,
+            Self::TopUp
+            | Self::SubscriptionFee
+            | Self::Adjustment
+            | Self::Grant
+            | Self::Expiry
+            | Self::HoldCharge
+            | Self::Custom(_) => false,
         }
     }
 
@@ -120,7 +138,13 @@ impl Kind {
     pub const fn needs_reason(&self) -> bool {
         match self {
             Self::Adjustment | Self::Refund => true,
-            Self::TopUp | Self::TopUpReversal | Self::SubscriptionFee | Self::Custom(_) => false,
+            Self::TopUp
+            | Self::TopUpReversal
+            | Self::SubscriptionFee
+            | Self::Grant
+            | Self::Expiry
+            | Self::HoldCharge
+            | Self::Custom(_) => false,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use super::balance::{Decision, Known, Shortage, decide};
+use super::balance::{Decision, Known, Shortage, WalletState, decide};
 use super::{Entry, Kind, PostedRow, Refusal, store};
 use crate::fault::{Error, Fault};
 use crate::ids::{Actor, Reference, TenantId};
@@ -76,6 +76,7 @@ async fn lock_and_decide(
     let wallet_ids = lock(conn, keys, now).await?;
     // A second statement: the one that waited for the lock still sees the time before its wait.
     let mut reading = store::read_wallets(conn, &wallet_ids, entries).await?;
+    store::read_divisions(conn, &mut reading.states, entries, now).await?;
     let mut wallets = HashMap::with_capacity(wallet_ids.len());
     for (key, wallet_id) in &wallet_ids {
         let state =
@@ -97,8 +98,35 @@ pub async fn lock_wallet(
     tenant_id: &TenantId,
     currency: &CurrencyCode,
     now: DateTime<Utc>,
-) -> Result<(), Error<Refusal>> {
-    lock(conn, vec![(tenant_id.clone(), currency.clone())], now).await.map(|_| ())
+) -> Result<LockedWallet, Error<Refusal>> {
+    let wallet_ids = lock(conn, vec![(tenant_id.clone(), currency.clone())], now).await?;
+    Ok(LockedWallet { wallet_ids })
+}
+
+/// A wallet that this transaction has locked.
+#[derive(Debug)]
+pub struct LockedWallet {
+    wallet_ids: WalletIds,
+}
+
+impl LockedWallet {
+    /// Reads it as it stands now, in a statement of its own, for a room that decides before it posts.
+    ///
+    /// # Errors
+    /// A fault.
+    pub async fn read(&self, conn: &mut PgConnection, now: DateTime<Utc>) -> Result<WalletState, Fault> {
+        let mut reading = store::read_wallets(conn, &self.wallet_ids, &[]).await?;
+        store::read_divisions(conn, &mut reading.states, &[], now).await?;
+        reading.states.into_values().next().ok_or_else(|| Fault::new("a locked wallet was not there to read"))
+    }
+}
+
+/// Marks a locked wallet as one that has pockets with rules or holds; the next posting looks for them.
+///
+/// # Errors
+/// A fault.
+pub async fn divide(conn: &mut PgConnection, wallet: &WalletState) -> Result<(), Fault> {
+    if wallet.divided { Ok(()) } else { store::divide(conn, wallet.wallet_id).await }
 }
 
 /// Opens a wallet, or finds it open.

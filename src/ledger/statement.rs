@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use super::{Kind, Metadata, PostedRow, store};
+use super::{Division, Kind, Metadata, PostedRow, store};
 use crate::fault::Fault;
 use crate::ids::{Pocket, Reason, Reference, TenantId};
 use crate::money::{CurrencyCode, MinorUnits};
@@ -23,9 +23,14 @@ pub struct Balance {
     pub seq: i64,
     /// What each pocket holds.
     pub pockets: BTreeMap<Pocket, MinorUnits>,
+    /// The rules of the pockets, and what of each is held.
+    pub division: Division,
 }
 
 /// The balance of a tenant's wallet; `at` asks for the past. `None` when the wallet isn't opened yet.
+///
+/// What may be spent is what live holds and pockets whose time is over leave of the balance. In the past a hold
+/// counts from its placing to its end.
 ///
 /// # Errors
 /// A fault.
@@ -34,16 +39,24 @@ pub async fn balance(
     tenant_id: &TenantId,
     currency: &CurrencyCode,
     at: Option<DateTime<Utc>>,
+    now: DateTime<Utc>,
 ) -> Result<Option<Balance>, Fault> {
     // The sum starts at the last checkpoint before the moment and ends at the first one after it, so it
     // reads few rows wherever the moment lies. Time never runs backwards within a wallet.
     let row = sqlx::query!(
         r#"-- ledger::balance
-           SELECT coalesce(c.seq, 0) AS "checkpoint_seq!",
+           SELECT w.wallet_id, w.divided, coalesce(c.seq, 0) AS "checkpoint_seq!",
                   c.pocket_sums AS "checkpoint_sums?",
                   tail.pockets AS "tail_pockets?: Vec<String>",
                   tail.sums AS "tail_sums?: Vec<i64>",
-                  tail.seq AS "tail_seq?"
+                  tail.seq AS "tail_seq?",
+                  -- In the same statement, so that a hold which ends meanwhile is in both or in neither.
+                  CASE WHEN w.divided AND $3::timestamptz IS NULL THEN
+                      (SELECT json_agg(d) FROM wallet_divisions(
+                           ARRAY[w.wallet_id],
+                           tail.pockets || ARRAY(SELECT jsonb_object_keys(coalesce(c.pocket_sums, '{}'))),
+                           $4) d)
+                  END AS "division?"
              FROM wallets w
              LEFT JOIN LATERAL (
                   SELECT seq, pocket_sums FROM wallet_checkpoints
@@ -69,8 +82,9 @@ pub async fn balance(
         tenant_id.as_str(),
         currency.as_str(),
         at,
+        now,
     )
-    .fetch_optional(conn)
+    .fetch_optional(&mut *conn)
     .await?;
     let Some(row) = row else { return Ok(None) };
     let pockets = store::add_up(
@@ -78,14 +92,30 @@ pub async fn balance(
         row.tail_pockets.unwrap_or_default(),
         row.tail_sums.unwrap_or_default(),
     )?;
-    let balance = MinorUnits::sum(pockets.values().copied())?;
+    let division = match (row.divided, at) {
+        (false, _) => Division::default(),
+        (true, None) => division_from_column(row.division, now)?,
+        (true, Some(at)) => store::division_at(conn, row.wallet_id, at).await?,
+    };
     Ok(Some(Balance {
-        balance,
-        held: MinorUnits::ZERO,
-        available: balance,
+        balance: MinorUnits::sum(pockets.values().copied())?,
+        held: division.held()?,
+        available: division.available(&pockets)?,
         seq: row.tail_seq.unwrap_or(row.checkpoint_seq),
         pockets,
+        division,
     }))
+}
+
+fn division_from_column(pockets: Option<serde_json::Value>, now: DateTime<Utc>) -> Result<Division, Fault> {
+    let mut division = Division::default();
+    let Some(pockets) = pockets else { return Ok(division) };
+    let pockets: Vec<store::DividedPocket> = serde_json::from_value(pockets)
+        .map_err(|error| Fault::new("a wallet's division can't be read").because(error))?;
+    for pocket in pockets {
+        pocket.add_to(&mut division, now)?;
+    }
+    Ok(division)
 }
 
 /// Which rows of a wallet.
@@ -97,6 +127,8 @@ pub struct StatementQuery {
     pub limit: i64,
     /// Only rows of this kind.
     pub kind: Option<Kind>,
+    /// Only rows of this pocket.
+    pub pocket: Option<Pocket>,
 }
 
 /// Some rows of a wallet, the oldest first.
@@ -121,7 +153,8 @@ pub async fn statement(
     let asked = query.limit.saturating_add(1);
     // The balance after a row is summed from the checkpoint before it or from the row before it on the page,
     // whichever is nearer. So a page filtered by kind that spans a million rows reads a few dozen for each,
-    // and a page of a wallet that lost its checkpoints reads no row twice.
+    // and a page of a wallet that lost its checkpoints reads no row twice. The wallet is looked up by itself: joined,
+    // the planner may take one wallet for as long as the average and read the whole book for the page of a short one.
     let rows = sqlx::query!(
         r#"-- ledger::statement
            SELECT page.*, page.metadata::text AS "metadata_text!",
@@ -129,10 +162,9 @@ pub async fn statement(
              FROM (SELECT found.*, lag(seq) OVER (ORDER BY seq) AS previous_seq
                      FROM (SELECT x.wallet_id, x.seq, x.kind, x.amount, x.pocket, x.reference, x.original_seq, x.reason,
                           x.actor, x.metadata, x.recorded_at
-                     FROM wallets w
-                     JOIN wallet_transactions x ON x.wallet_id = w.wallet_id
-                    WHERE w.tenant_id = $1 AND w.currency = $2 AND x.seq > $3
-                      AND ($4::text IS NULL OR x.kind = $4)
+                     FROM wallet_transactions x
+                    WHERE x.wallet_id = (SELECT w.wallet_id FROM wallets w WHERE w.tenant_id = $1 AND w.currency = $2)
+                      AND x.seq > $3 AND ($4::text IS NULL OR x.kind = $4) AND ($6::text IS NULL OR x.pocket = $6)
                     ORDER BY x.seq
                     LIMIT $5) found) page
              LEFT JOIN LATERAL (
@@ -153,6 +185,7 @@ pub async fn statement(
         query.after_seq,
         query.kind.as_ref().map(Kind::as_str),
         asked,
+        query.pocket.as_ref().map(Pocket::as_str),
     )
     .fetch_all(conn)
     .await?;
@@ -198,6 +231,7 @@ pub async fn row(
     seq: i64,
 ) -> Result<Option<PostedRow>, Fault> {
     let Some(after_seq) = seq.checked_sub(1) else { return Ok(None) };
-    let page = statement(conn, tenant_id, currency, &StatementQuery { after_seq, limit: 1, kind: None }).await?;
+    let page =
+        statement(conn, tenant_id, currency, &StatementQuery { after_seq, limit: 1, kind: None, pocket: None }).await?;
     Ok(page.rows.into_iter().find(|row| row.seq == seq))
 }

@@ -1,11 +1,13 @@
 //! Every statement that posting issues. Nothing else in the crate writes `wallet_transactions`.
 
+#![expect(clippy::as_conversions, reason = "the query macro takes the type of an array of references this way")]
+
 use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use super::balance::{DecidedRow, Decision, Original, WalletState};
+use super::balance::{DecidedRow, Decision, Division, Original, PocketRule, Promised, WalletState};
 use super::chain::Hash;
 use super::{Entry, Kind};
 use crate::fault::Fault;
@@ -20,8 +22,8 @@ type WalletKey = (TenantId, CurrencyCode);
 /// the same wallets take them in the same order and never wait for each other in a circle. NO KEY UPDATE is
 /// the weakest lock that excludes another posting, and lets the foreign keys of other tables through.
 pub async fn lock_wallets(conn: &mut PgConnection, keys: &[WalletKey]) -> Result<HashMap<WalletKey, i64>, Fault> {
-    let tenants: Vec<String> = keys.iter().map(|(tenant, _)| tenant.to_string()).collect();
-    let currencies: Vec<String> = keys.iter().map(|(_, currency)| currency.to_string()).collect();
+    let tenants: Vec<&str> = keys.iter().map(|(tenant, _)| tenant.as_str()).collect();
+    let currencies: Vec<&str> = keys.iter().map(|(_, currency)| currency.as_str()).collect();
     let rows = sqlx::query!(
         "-- ledger::lock_wallets
          SELECT w.wallet_id, w.tenant_id, w.currency
@@ -30,8 +32,8 @@ pub async fn lock_wallets(conn: &mut PgConnection, keys: &[WalletKey]) -> Result
              ON w.tenant_id = wanted.tenant_id AND w.currency = wanted.currency
           ORDER BY w.wallet_id
             FOR NO KEY UPDATE OF w",
-        &tenants,
-        &currencies,
+        &tenants as &[&str],
+        &currencies as &[&str],
     )
     .fetch_all(conn)
     .await?;
@@ -45,8 +47,8 @@ pub async fn lock_wallets(conn: &mut PgConnection, keys: &[WalletKey]) -> Result
 
 /// Opens the wallets that are missing, of tenants and currencies that exist.
 pub async fn create_wallets(conn: &mut PgConnection, keys: &[WalletKey], now: DateTime<Utc>) -> Result<(), Fault> {
-    let tenants: Vec<String> = keys.iter().map(|(tenant, _)| tenant.to_string()).collect();
-    let currencies: Vec<String> = keys.iter().map(|(_, currency)| currency.to_string()).collect();
+    let tenants: Vec<&str> = keys.iter().map(|(tenant, _)| tenant.as_str()).collect();
+    let currencies: Vec<&str> = keys.iter().map(|(_, currency)| currency.as_str()).collect();
     sqlx::query!(
         "-- ledger::create_wallets
          INSERT INTO wallets (tenant_id, currency, created_at)
@@ -56,8 +58,8 @@ pub async fn create_wallets(conn: &mut PgConnection, keys: &[WalletKey], now: Da
            JOIN currencies c ON c.code = wanted.currency
           ORDER BY t.tenant_id, c.code
              ON CONFLICT ON CONSTRAINT wallets_tenant_currency_key DO NOTHING",
-        &tenants,
-        &currencies,
+        &tenants as &[&str],
+        &currencies as &[&str],
         now,
     )
     .execute(conn)
@@ -91,8 +93,8 @@ pub async fn read_wallets(
 ) -> Result<Reading, Fault> {
     let ids: Vec<i64> = wallet_ids.values().copied().collect();
     let entry_wallets = entry_wallet_ids(wallet_ids, entries)?;
-    let kinds: Vec<String> = entries.iter().map(|entry| entry.kind.to_string()).collect();
-    let references: Vec<String> = entries.iter().map(|entry| entry.reference.to_string()).collect();
+    let kinds: Vec<&str> = entries.iter().map(|entry| entry.kind.as_str()).collect();
+    let references: Vec<&str> = entries.iter().map(|entry| entry.reference.as_str()).collect();
     let rows = sqlx::query!(
         r#"-- ledger::read_wallets
            WITH booked AS MATERIALIZED (
@@ -103,7 +105,7 @@ pub async fn read_wallets(
                    ON x.wallet_id = asked.wallet_id AND x.kind = asked.kind AND x.reference = asked.reference
                 GROUP BY x.wallet_id
            )
-           SELECT w.wallet_id, w.head_seq, w.head_hash, w.head_recorded_at,
+           SELECT w.wallet_id, w.head_seq, w.head_hash, w.head_recorded_at, w.divided,
                   coalesce(c.seq, 0) AS "checkpoint_seq!",
                   c.pocket_sums AS "checkpoint_sums?",
                   tail.pockets AS "tail_pockets?: Vec<String>",
@@ -126,8 +128,8 @@ pub async fn read_wallets(
             WHERE w.wallet_id = ANY ($1)"#,
         &ids,
         &entry_wallets,
-        &kinds,
-        &references,
+        &kinds as &[&str],
+        &references as &[&str],
     )
     .fetch_all(conn)
     .await?;
@@ -151,11 +153,147 @@ pub async fn read_wallets(
             head_recorded_at: row.head_recorded_at,
             checkpoint_seq: row.checkpoint_seq,
             pockets,
-            held: MinorUnits::ZERO,
+            divided: row.divided,
+            division: Division::default(),
         };
         states.insert(row.wallet_id, state);
     }
     Ok(Reading { states, booked })
+}
+
+/// Adds the rules and the promises of the wallets that have any. Of pockets whose end is booked, only those are read
+/// that entries name, that hold money (which comes back when a hold ends), or that holds keep something of.
+pub async fn read_divisions(
+    conn: &mut PgConnection,
+    states: &mut HashMap<i64, WalletState>,
+    entries: &[Entry],
+    now: DateTime<Utc>,
+) -> Result<(), Fault> {
+    let divided: Vec<i64> = states.values().filter(|state| state.divided).map(|state| state.wallet_id).collect();
+    if divided.is_empty() {
+        return Ok(());
+    }
+    let with_money = states.values().filter(|state| state.divided).flat_map(|state| state.pockets.keys());
+    let named: Vec<String> =
+        entries.iter().map(|entry| &entry.pocket).chain(with_money).map(ToString::to_string).collect();
+    for (wallet_id, division) in divisions(conn, &divided, &named, now).await? {
+        if let Some(state) = states.get_mut(&wallet_id) {
+            state.division = division;
+        }
+    }
+    Ok(())
+}
+
+/// The divisions of wallets at a moment.
+pub async fn divisions(
+    conn: &mut PgConnection,
+    wallet_ids: &[i64],
+    named_pockets: &[String],
+    now: DateTime<Utc>,
+) -> Result<HashMap<i64, Division>, Fault> {
+    let rows = sqlx::query!(
+        r#"-- ledger::divisions
+           SELECT wallet_id AS "wallet_id!", pocket AS "pocket!", priority, created_at, ends_at, live AS "live!",
+                  unended AS "unended!"
+             FROM wallet_divisions($1, $2, $3)"#,
+        wallet_ids,
+        named_pockets,
+        now,
+    )
+    .fetch_all(conn)
+    .await?;
+    let mut divisions: HashMap<i64, Division> = HashMap::new();
+    for row in rows {
+        let pocket = DividedPocket {
+            pocket: row.pocket,
+            priority: row.priority,
+            created_at: row.created_at,
+            ends_at: row.ends_at,
+            live: row.live,
+            unended: row.unended,
+        };
+        pocket.add_to(divisions.entry(row.wallet_id).or_default(), now)?;
+    }
+    Ok(divisions)
+}
+
+/// A pocket of `wallet_divisions`, as columns or as JSON.
+#[derive(serde::Deserialize)]
+pub struct DividedPocket {
+    pocket: String,
+    priority: Option<i16>,
+    created_at: Option<DateTime<Utc>>,
+    ends_at: Option<DateTime<Utc>>,
+    live: i64,
+    unended: i64,
+}
+
+impl DividedPocket {
+    /// Adds it to the division of its wallet.
+    pub fn add_to(self, division: &mut Division, now: DateTime<Utc>) -> Result<(), Fault> {
+        let pocket = Pocket::from_column(self.pocket)?;
+        if let (Some(priority), Some(created_at)) = (self.priority, self.created_at) {
+            let rule = PocketRule { priority, created_at, ends_at: self.ends_at };
+            if rule.is_closed(now) {
+                division.closed.insert(pocket.clone());
+            }
+            division.rules.insert(pocket.clone(), rule);
+        }
+        let promised = Promised { live: MinorUnits::new(self.live), unended: MinorUnits::new(self.unended) };
+        if promised != Promised::default() {
+            division.promised.insert(pocket, promised);
+        }
+        Ok(())
+    }
+}
+
+/// The division of a wallet at a moment of the past: a hold counts from its placing to its end.
+pub async fn division_at(conn: &mut PgConnection, wallet_id: i64, at: DateTime<Utc>) -> Result<Division, Fault> {
+    let rows = sqlx::query!(
+        r#"-- ledger::division_at
+           WITH promised AS MATERIALIZED (
+               SELECT p.pocket, sum(p.amount)::bigint AS amount
+                 FROM (SELECT pockets, pocket_amounts FROM holds
+                        WHERE wallet_id = $1 AND ended_at IS NULL AND placed_at <= $2
+                       UNION ALL
+                       SELECT pockets, pocket_amounts FROM holds
+                        WHERE wallet_id = $1 AND ended_at > $2 AND placed_at <= $2) h
+                CROSS JOIN LATERAL unnest(h.pockets, h.pocket_amounts) AS p (pocket, amount)
+                GROUP BY p.pocket
+           )
+           SELECT coalesce(k.pocket, p.pocket) AS "pocket!", k.priority AS "priority?", k.created_at AS "created_at?",
+                  least(k.expires_at, k.voided_at) AS "ends_at?", coalesce(p.amount, 0) AS "amount!"
+             FROM (SELECT * FROM pockets WHERE wallet_id = $1 AND created_at <= $2) k
+             FULL JOIN promised p ON p.pocket = k.pocket"#,
+        wallet_id,
+        at,
+    )
+    .fetch_all(conn)
+    .await?;
+    let mut division = Division::default();
+    for row in rows {
+        let pocket = DividedPocket {
+            pocket: row.pocket,
+            priority: row.priority,
+            created_at: row.created_at,
+            ends_at: row.ends_at,
+            live: row.amount,
+            unended: row.amount,
+        };
+        pocket.add_to(&mut division, at)?;
+    }
+    Ok(division)
+}
+
+/// Marks a locked wallet as divided.
+pub async fn divide(conn: &mut PgConnection, wallet_id: i64) -> Result<(), Fault> {
+    sqlx::query!(
+        "-- ledger::divide\nUPDATE wallets SET divided = true WHERE wallet_id = $1 AND NOT divided",
+        wallet_id
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// The sums of a checkpoint and of the rows after it, as one.
@@ -248,38 +386,36 @@ pub async fn read_originals(
         .collect()
 }
 
-/// Writes the rows, moves the heads and leaves checkpoints where they are due, in one statement.
-#[expect(clippy::as_conversions, reason = "the query macro takes the type of an array with NULLs this way")]
+/// Writes the rows, moves the heads and leaves the checkpoints that came due, in one statement.
 pub async fn write(conn: &mut PgConnection, decision: &Decision) -> Result<(), Fault> {
     let rows: Vec<&DecidedRow> = decision.rows.iter().flatten().collect();
     let wallet_ids: Vec<i64> = rows.iter().map(|decided| decided.row.wallet_id).collect();
     let seqs: Vec<i64> = rows.iter().map(|decided| decided.row.seq).collect();
-    let tenants: Vec<String> = rows.iter().map(|decided| decided.row.tenant_id.to_string()).collect();
-    let currencies: Vec<String> = rows.iter().map(|decided| decided.row.currency.to_string()).collect();
-    let kinds: Vec<String> = rows.iter().map(|decided| decided.row.kind.to_string()).collect();
+    let tenants: Vec<&str> = rows.iter().map(|decided| decided.row.tenant_id.as_str()).collect();
+    let currencies: Vec<&str> = rows.iter().map(|decided| decided.row.currency.as_str()).collect();
+    let kinds: Vec<&str> = rows.iter().map(|decided| decided.row.kind.as_str()).collect();
     let amounts: Vec<i64> = rows.iter().map(|decided| decided.row.amount.get()).collect();
-    let pockets: Vec<String> = rows.iter().map(|decided| decided.row.pocket.to_string()).collect();
-    let references: Vec<String> = rows.iter().map(|decided| decided.row.reference.to_string()).collect();
+    let pockets: Vec<&str> = rows.iter().map(|decided| decided.row.pocket.as_str()).collect();
+    let references: Vec<&str> = rows.iter().map(|decided| decided.row.reference.as_str()).collect();
     let original_seqs: Vec<Option<i64>> = rows.iter().map(|decided| decided.row.original_seq).collect();
-    let reasons: Vec<Option<String>> =
-        rows.iter().map(|decided| decided.row.reason.as_ref().map(ToString::to_string)).collect();
-    let actors: Vec<String> = rows.iter().map(|decided| decided.row.actor.clone()).collect();
-    let metadata: Vec<String> = rows.iter().map(|decided| decided.row.metadata.as_str().to_owned()).collect();
+    let reasons: Vec<Option<&str>> =
+        rows.iter().map(|decided| decided.row.reason.as_ref().map(crate::ids::Reason::as_str)).collect();
+    let actors: Vec<&str> = rows.iter().map(|decided| decided.row.actor.as_str()).collect();
+    let metadata: Vec<&str> = rows.iter().map(|decided| decided.row.metadata.as_str()).collect();
     let recorded: Vec<DateTime<Utc>> = rows.iter().map(|decided| decided.row.recorded_at).collect();
-    let hashes: Vec<Vec<u8>> = rows.iter().map(|decided| decided.hash.to_vec()).collect();
+    let hashes: Vec<&[u8]> = rows.iter().map(|decided| decided.hash.as_slice()).collect();
 
     let heads = &decision.wallets;
     let head_wallets: Vec<i64> = heads.iter().map(|wallet| wallet.wallet_id).collect();
     let head_seqs: Vec<i64> = heads.iter().map(|wallet| wallet.head_seq).collect();
-    let head_hashes: Vec<Vec<u8>> = heads.iter().map(|wallet| wallet.head_hash.to_vec()).collect();
+    let head_hashes: Vec<&[u8]> = heads.iter().map(|wallet| wallet.head_hash.as_slice()).collect();
     let head_times: Vec<Option<DateTime<Utc>>> = heads.iter().map(|wallet| wallet.head_recorded_at).collect();
 
-    let mut checkpoint_wallets: Vec<i64> = Vec::new();
-    let mut checkpoint_sums: Vec<String> = Vec::new();
-    for wallet in heads.iter().filter(|wallet| wallet.checkpoint_is_due()) {
-        checkpoint_wallets.push(wallet.wallet_id);
-        checkpoint_sums.push(sums_to_text(&wallet.pockets));
-    }
+    let checkpoints = &decision.checkpoints;
+    let checkpoint_wallets: Vec<i64> = checkpoints.iter().map(|checkpoint| checkpoint.wallet_id).collect();
+    let checkpoint_seqs: Vec<i64> = checkpoints.iter().map(|checkpoint| checkpoint.seq).collect();
+    let checkpoint_sums: Vec<String> = checkpoints.iter().map(|checkpoint| sums_to_text(&checkpoint.pockets)).collect();
+    let checkpoint_times: Vec<DateTime<Utc>> = checkpoints.iter().map(|checkpoint| checkpoint.recorded_at).collect();
 
     let written = sqlx::query!(
         r#"-- ledger::write
@@ -301,34 +437,36 @@ pub async fn write(conn: &mut PgConnection, decision: &Decision) -> Result<(), F
                  FROM unnest($15::bigint[], $16::bigint[], $17::bytea[], $18::timestamptz[])
                       AS h (wallet_id, seq, hash, recorded_at)
                 WHERE w.wallet_id = h.wallet_id
-               RETURNING w.wallet_id, w.head_seq, w.head_recorded_at
+               RETURNING 1
            ), new_checkpoints AS (
                INSERT INTO wallet_checkpoints (wallet_id, seq, pocket_sums, recorded_at)
-               SELECT h.wallet_id, h.head_seq, p.sums::jsonb, h.head_recorded_at
-                 FROM unnest($19::bigint[], $20::text[]) AS p (wallet_id, sums)
-                 JOIN new_heads h ON h.wallet_id = p.wallet_id
+               SELECT c.wallet_id, c.seq, c.sums::jsonb, c.recorded_at
+                 FROM unnest($19::bigint[], $20::bigint[], $21::text[], $22::timestamptz[])
+                      AS c (wallet_id, seq, sums, recorded_at)
            )
            SELECT (SELECT count(*) FROM new_rows) AS "rows!", (SELECT count(*) FROM new_heads) AS "heads!""#,
         &wallet_ids,
         &seqs,
-        &tenants,
-        &currencies,
-        &kinds,
+        &tenants as &[&str],
+        &currencies as &[&str],
+        &kinds as &[&str],
         &amounts,
-        &pockets,
-        &references,
+        &pockets as &[&str],
+        &references as &[&str],
         &original_seqs as &[Option<i64>],
-        &reasons as &[Option<String>],
-        &actors,
-        &metadata,
+        &reasons as &[Option<&str>],
+        &actors as &[&str],
+        &metadata as &[&str],
         &recorded,
-        &hashes,
+        &hashes as &[&[u8]],
         &head_wallets,
         &head_seqs,
-        &head_hashes,
+        &head_hashes as &[&[u8]],
         &head_times as &[Option<DateTime<Utc>>],
         &checkpoint_wallets,
+        &checkpoint_seqs,
         &checkpoint_sums,
+        &checkpoint_times,
     )
     .fetch_one(conn)
     .await?;
@@ -353,10 +491,9 @@ pub async fn find(
 ) -> Result<Option<(i64, MinorUnits)>, Fault> {
     let row = sqlx::query!(
         "-- ledger::find
-         SELECT x.seq, x.amount
-           FROM wallets w
-           JOIN wallet_transactions x ON x.wallet_id = w.wallet_id
-          WHERE w.tenant_id = $1 AND w.currency = $2 AND x.kind = $3 AND x.reference = $4",
+         SELECT x.seq, x.amount FROM wallet_transactions x
+          WHERE x.wallet_id = (SELECT w.wallet_id FROM wallets w WHERE w.tenant_id = $1 AND w.currency = $2)
+            AND x.kind = $3 AND x.reference = $4",
         tenant_id.as_str(),
         currency.as_str(),
         kind.as_str(),

@@ -24,6 +24,18 @@ pub enum EventKind {
     AccessSuspended,
     /// The last unpaid fee was paid.
     AccessRestored,
+    /// Money was promised to a job.
+    HoldPlaced,
+    /// A job still waits for a worker, some seconds after its hold was placed.
+    HoldWaiting,
+    /// A job's work was paid.
+    HoldSettled,
+    /// A job cost nothing, and what it held is free again.
+    HoldReleased,
+    /// Nobody ended a hold in its time, so the reconciler did.
+    HoldExpired,
+    /// An allowance was filled for somebody who is away.
+    AllowanceRefilled,
 }
 
 impl EventKind {
@@ -39,6 +51,12 @@ impl EventKind {
             Self::FeeReminder => "fee.reminder",
             Self::AccessSuspended => "access.suspended",
             Self::AccessRestored => "access.restored",
+            Self::HoldPlaced => "hold.placed",
+            Self::HoldWaiting => "hold.waiting",
+            Self::HoldSettled => "hold.settled",
+            Self::HoldReleased => "hold.released",
+            Self::HoldExpired => "hold.expired",
+            Self::AllowanceRefilled => "allowance.refilled",
         }
     }
 }

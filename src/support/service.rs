@@ -395,7 +395,7 @@ impl Desk<'_> {
                 async move {
                     let now = clock.now();
                     let wallet = &ask.currency.code;
-                    let before = ledger::balance(conn, &ask.tenant_id, wallet, None).await?;
+                    let before = ledger::balance(conn, &ask.tenant_id, wallet, None, now).await?;
                     let owed_before = fee::overdue_of(conn, &ask.tenant_id).await?.len();
                     let outcome = self.ask(conn, ask, now).await.widen()?;
                     let needs_approval = outcome.row.is_none();
@@ -405,7 +405,7 @@ impl Desk<'_> {
                             .map_err(Error::widen::<Refusal>)
                             .widen()?;
                     }
-                    let after = ledger::balance(conn, &ask.tenant_id, wallet, None).await?;
+                    let after = ledger::balance(conn, &ask.tenant_id, wallet, None, now).await?;
                     let owed_after = fee::overdue_of(conn, &ask.tenant_id).await?.len();
                     Err::<std::convert::Infallible, _>(Error::Refused(Ended::Rehearsed(Rehearsal {
                         needs_approval,

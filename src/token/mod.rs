@@ -39,11 +39,15 @@ pub enum Scope {
     SupportWrite,
     /// Decide about what others asked for.
     SupportApprove,
+    /// Place, work on and end holds, and note activity.
+    HoldsWrite,
+    /// Write price books, tiers and allowances.
+    HoldsConfigure,
 }
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::TenantsRead,
         Self::TenantsWrite,
         Self::LedgerRead,
@@ -54,6 +58,8 @@ impl Scope {
         Self::WebhooksWrite,
         Self::SupportWrite,
         Self::SupportApprove,
+        Self::HoldsWrite,
+        Self::HoldsConfigure,
     ];
 
     /// The name.
@@ -70,6 +76,8 @@ impl Scope {
             Self::WebhooksWrite => "webhooks:write",
             Self::SupportWrite => "support:write",
             Self::SupportApprove => "support:approve",
+            Self::HoldsWrite => "holds:write",
+            Self::HoldsConfigure => "holds:configure",
         }
     }
 
@@ -81,7 +89,7 @@ impl Scope {
         Self::ALL.into_iter().find(|scope| scope.as_str() == text).ok_or(InvalidName {
             what: "scope",
             rule: "must be one of tenants:read, tenants:write, ledger:read, ledger:post, payments:write, \
-                   currencies:write, fees:write, webhooks:write, support:write, support:approve",
+                   currencies:write, fees:write, webhooks:write, support:write, support:approve, holds:write, holds:configure",
         })
     }
 }

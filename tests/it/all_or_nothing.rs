@@ -25,6 +25,7 @@ fn name(refusal: &Refusal) -> &'static str {
         Refusal::AlreadyBooked { .. } => "already booked",
         Refusal::TwiceInBatch { .. } => "twice in batch",
         Refusal::InsufficientFunds { .. } => "insufficient funds",
+        Refusal::PocketClosed { .. } => "pocket_closed",
         Refusal::Overflow { .. } => "overflow",
     }
 }

@@ -48,6 +48,27 @@ const OPERATIONS: [(&str, &str, Scope); 33] = [
     ("POST", "/v1/support-requests/{request_id}/approve", Scope::SupportApprove),
     ("POST", "/v1/support-requests/{request_id}/reject", Scope::SupportApprove),
     ("POST", "/v1/support-requests/{request_id}/withdraw", Scope::SupportWrite),
+    ("POST", "/v1/tenants/{tenant_id}/grants", Scope::LedgerPost),
+    ("POST", "/v1/tenants/{tenant_id}/pockets/void", Scope::LedgerPost),
+    ("POST", "/v1/tenants/{tenant_id}/activity", Scope::HoldsWrite),
+    ("POST", "/v1/tenants/{tenant_id}/allowances", Scope::HoldsConfigure),
+    ("POST", "/v1/plans/{plan_id}/allowances", Scope::HoldsConfigure),
+    ("GET", "/v1/allowances", Scope::LedgerRead),
+    ("POST", "/v1/allowances", Scope::HoldsConfigure),
+    ("GET", "/v1/hold-tiers", Scope::LedgerRead),
+    ("POST", "/v1/hold-tiers", Scope::HoldsConfigure),
+    ("GET", "/v1/price-books", Scope::LedgerRead),
+    ("POST", "/v1/price-books", Scope::HoldsConfigure),
+    ("GET", "/v1/holds", Scope::LedgerRead),
+    ("POST", "/v1/holds", Scope::HoldsWrite),
+    ("GET", "/v1/holds/stats", Scope::LedgerRead),
+    ("GET", "/v1/holds/{hold_id}", Scope::LedgerRead),
+    ("POST", "/v1/holds/{hold_id}/start", Scope::HoldsWrite),
+    ("POST", "/v1/holds/{hold_id}/heartbeat", Scope::HoldsWrite),
+    ("POST", "/v1/holds/{hold_id}/usage", Scope::HoldsWrite),
+    ("POST", "/v1/holds/{hold_id}/settle", Scope::HoldsWrite),
+    ("POST", "/v1/holds/{hold_id}/release", Scope::HoldsWrite),
+    ("POST", "/v1/holds/{hold_id}/cancel", Scope::HoldsWrite),
 ];
 
 /// What answers without a token of ours. `/payme` asks for the provider's own key.
@@ -66,8 +87,33 @@ fn body(path: &str) -> Value {
         "/v1/tenants/{tenant_id}/refunds" => json!({ "transaction": 2, "amount": "1", "reason": "a test" }),
         "/v1/tenants/{tenant_id}/adjustments" => adjustment("1"),
         "/v1/payment-links" => json!({ "provider": "payme", "tenant_id": "acme", "amount": "1000" }),
+        "/v1/tenants/{tenant_id}/grants" => json!({ "currency": "CREDIT", "pocket": "promo", "amount": "1" }),
+        "/v1/tenants/{tenant_id}/pockets/void" => json!({ "currency": "CREDIT", "pocket": "old", "reason": "a test" }),
+        "/v1/tenants/{tenant_id}/allowances" | "/v1/plans/{plan_id}/allowances" => {
+            json!({ "allowance_id": "daily", "tier": "guest" })
+        }
+        "/v1/allowances" => allowance("new"),
+        "/v1/hold-tiers" => json!({ "tier": "new", "currency": "CREDIT", "amount": "1" }),
+        "/v1/price-books" => price_book(2),
+        "/v1/holds" => hold("new"),
+        "/v1/holds/{hold_id}/usage" => json!({ "call_id": "call", "cost_micro": 0 }),
+        "/v1/holds/{hold_id}/settle" => json!({ "mode": "as_held" }),
         _ => json!({}),
     }
+}
+
+fn hold(hold_id: &str) -> Value {
+    json!({ "hold_id": hold_id, "tenant_id": "acme", "currency": "CREDIT", "amount": "0" })
+}
+
+fn allowance(allowance_id: &str) -> Value {
+    let tiers = [json!({ "tier": "guest", "amount": "1" })];
+    json!({ "allowance_id": allowance_id, "currency": "CREDIT", "window": "rolling", "tiers": tiers })
+}
+
+fn price_book(version: i32) -> Value {
+    let models = [json!({ "model": "small", "input": version.to_string(), "output": "1", "cached": "1" })];
+    json!({ "version": version, "models": models })
 }
 
 fn adjustment(amount: &str) -> Value {
@@ -84,6 +130,8 @@ fn call(method: &str, path: &str) -> Call {
     };
     let real = path
         .replace("{request_id}", request_id)
+        // A hold for each that ends one.
+        .replace("{hold_id}", path.rsplit('/').next().filter(|verb| !verb.contains('{')).unwrap_or("start"))
         .replace("{tenant_id}", "acme")
         .replace("{order_id}", "order")
         .replace("{plan_id}", "plan")
@@ -105,6 +153,21 @@ async fn app() -> TestApp {
     assert_eq!(status, 201, "{answer}");
     app.fund("acme", 100_000).await;
     app.post_entries(&[entry("acme", "purchase", -1_000, "bought")]).await.expect("a debit");
+    for (path, body) in [
+        ("/v1/tenants/acme/grants", json!({ "currency": "CREDIT", "pocket": "old", "amount": "1" })),
+        ("/v1/allowances", allowance("daily")),
+        ("/v1/price-books", price_book(1)),
+        ("/v1/holds", hold("start")),
+        ("/v1/holds", hold("heartbeat")),
+        ("/v1/holds", hold("usage")),
+        ("/v1/holds", hold("settle")),
+        ("/v1/holds", hold("release")),
+        ("/v1/holds", hold("cancel")),
+    ] {
+        let key = format!("{path} {body}");
+        let made = Call::new("POST", path).token(&app.token).key(&key.replace(' ', "_")).json(&body).send(&app).await;
+        assert_eq!(made.status, 201, "{}", made.text());
+    }
     // Two requests of another program, and one of `somebody`, all above the limit.
     let (somebody, _) = token_with(&app, &[Scope::SupportWrite], None).await;
     for (token, key) in [(&app.token, "one"), (&app.token, "two"), (&somebody, "three")] {

@@ -39,6 +39,7 @@ mod fee_credit;
 mod fee_reminders;
 mod fee_run;
 mod fee_world;
+mod holds;
 mod hot_wallet;
 mod idempotency;
 mod kill_storm;

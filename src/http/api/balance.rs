@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::ProblemDocument;
+use crate::fault::Fault;
 use crate::http::error::Problem;
 use crate::http::extract::{Caller, LedgerRead, Named, Query};
 use crate::ids::TenantId;
 use crate::ledger;
-use crate::money::MinorUnits;
+use crate::money::{Currency, MinorUnits};
 use crate::tenant;
 
 /// Which wallet, and when.
@@ -46,6 +47,45 @@ pub struct BalanceBody {
     pub at: DateTime<Utc>,
     /// What each pocket holds, the empty ones left out.
     pub pockets: BTreeMap<String, String>,
+    /// The same pockets with what of each is promised and may be spent, and their rules.
+    pub by_pocket: Vec<PocketBalance>,
+}
+
+/// What a pocket holds.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PocketBalance {
+    /// The pocket.
+    #[schema(example = "main")]
+    pub pocket: String,
+    /// The sum of its rows.
+    pub balance: String,
+    /// Promised to work in progress.
+    pub held: String,
+    /// What may be spent of it; nothing once its time is over.
+    pub available: String,
+    /// Lower is spent earlier; null for bought money, which is spent last.
+    pub priority: Option<i16>,
+    /// Its money is there while now is before this; null is for ever.
+    pub expires_at: Option<DateTime<Utc>>,
+}
+
+fn by_pocket(balance: &ledger::Balance, currency: &Currency) -> Result<Vec<PocketBalance>, Fault> {
+    let text = |amount: MinorUnits| amount.to_text(currency.exponent);
+    balance
+        .pockets
+        .iter()
+        .map(|(pocket, amount)| {
+            let rule = balance.division.rules.get(pocket);
+            Ok(PocketBalance {
+                pocket: pocket.to_string(),
+                balance: text(*amount),
+                held: text(balance.division.held_of(pocket)),
+                available: text(balance.division.free_in(pocket, *amount)?),
+                priority: rule.map(|rule| rule.priority),
+                expires_at: rule.and_then(|rule| rule.ends_at),
+            })
+        })
+        .collect()
 }
 
 /// The balance of a tenant's wallet.
@@ -61,13 +101,14 @@ pub async fn get(
 ) -> Result<axum::Json<BalanceBody>, Problem> {
     let currency = super::currency(&caller.app, "currency", query.currency.as_deref().unwrap_or("UZS")).await?;
     let at = query.at.map(|at| super::moment("at", at)).transpose()?;
-    let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
-    let balance = ledger::balance(&mut conn, &tenant_id, &currency.code, at).await?;
+    let mut conn = caller.db().pool().acquire().await.map_err(Fault::from)?;
+    let balance = ledger::balance(&mut conn, &tenant_id, &currency.code, at, caller.app.clock.now()).await?;
     if balance.is_none() && tenant::find(&mut conn, &tenant_id).await?.is_none() {
         return Err(Problem::unknown_tenant(&tenant_id));
     }
     let text = |amount: MinorUnits| amount.to_text(currency.exponent);
     let at = at.unwrap_or_else(|| caller.app.clock.now());
+    let by_pocket = balance.as_ref().map(|balance| by_pocket(balance, &currency)).transpose()?.unwrap_or_default();
     // A wallet that isn't opened yet holds nothing.
     let (held, available, seq, pockets, balance) = balance.map_or_else(
         || (MinorUnits::ZERO, MinorUnits::ZERO, 0, BTreeMap::new(), MinorUnits::ZERO),
@@ -81,5 +122,6 @@ pub async fn get(
         seq,
         at,
         pockets: pockets.iter().map(|(pocket, sum)| (pocket.to_string(), text(*sum))).collect(),
+        by_pocket,
     }))
 }

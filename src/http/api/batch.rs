@@ -1,19 +1,20 @@
 //! Postings, all or none.
 
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{ProblemDocument, Transaction};
+use crate::allowance;
 use crate::app::App;
 use crate::batch::{self, Batch};
 use crate::fault::Fault;
 use crate::fee;
 use crate::http::error::Problem;
 use crate::http::extract::{Caller, IdempotencyKey, Json, LedgerPost, NoParameters, Query};
-use crate::idempotency::{Answer, Claim};
+use crate::idempotency::Claim;
 use crate::ids::{Pocket, Reason, Reference, TenantId};
 use crate::ledger::{Entry, Floor, Kind, Metadata, PostedRow};
 use crate::money::Currency;
@@ -104,17 +105,7 @@ pub async fn post(
             .map_err(|error| Fault::new("a batch's answer can't be written").because(error))
     });
     let batch = Batch { entries, claim, actor, status: StatusCode::CREATED.as_u16(), render };
-    Ok(to_response(caller.app.batches.post(batch).await?))
-}
-
-fn to_response(answer: Answer) -> Response {
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
-    let mut response = (status, answer.body).into_response();
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if answer.replayed {
-        response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
-    }
-    response
+    Ok(super::answered(caller.app.batches.post(batch).await?))
 }
 
 /// Turns the body into entries, with the currency of each.
@@ -150,6 +141,14 @@ async fn entry(app: &App, posting: PostingBody, at: &str) -> Result<(Entry, Curr
             "a top-up goes back to its payer through its provider, which books the top_up_reversal",
         ));
     }
+    if matches!(kind, Kind::Expiry | Kind::HoldCharge) {
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "kind_not_postable",
+            "Only the ledger's own rooms book this kind",
+            "an expiry is booked when a pocket's time is over, and a hold_charge when a hold is settled",
+        ));
+    }
     if kind == Kind::SubscriptionFee && posting.reference.starts_with(fee::REFERENCE_PREFIX) {
         return Err(Problem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -164,15 +163,26 @@ async fn entry(app: &App, posting: PostingBody, at: &str) -> Result<(Entry, Curr
             Metadata::from_object(object).map_err(|error| Problem::invalid_field(&name("metadata"), error))?
         }
     };
+    let pocket = match posting.pocket {
+        None => Pocket::main(),
+        Some(pocket) => super::field(&name("pocket"), Pocket::parse(pocket))?,
+    };
+    let amount = super::amount(&name("amount"), &posting.amount, &currency)?;
+    if allowance::is_reserved(&pocket) && amount.is_positive() {
+        return Err(Problem::invalid_field(&name("pocket"), "begins with allowance:, and only allowances fill those"));
+    }
+    if kind == Kind::Grant && posting.reference.starts_with("allowance:") {
+        return Err(Problem::invalid_field(
+            &name("reference"),
+            "begins with allowance:, as only allowances' grants do",
+        ));
+    }
     let entry = Entry {
         tenant_id: super::field(&name("tenant_id"), TenantId::parse(posting.tenant_id))?,
         currency: currency.code.clone(),
         kind,
-        amount: super::amount(&name("amount"), &posting.amount, &currency)?,
-        pocket: match posting.pocket {
-            None => Pocket::main(),
-            Some(pocket) => super::field(&name("pocket"), Pocket::parse(pocket))?,
-        },
+        amount,
+        pocket,
         reference: super::field(&name("reference"), Reference::parse(posting.reference))?,
         original_seq: posting.transaction,
         reason: posting.reason.map(|reason| super::field(&name("reason"), Reason::parse(reason))).transpose()?,

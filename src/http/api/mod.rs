@@ -1,9 +1,13 @@
 //! `/v1`: one file per noun, each with its shapes and its handlers.
 
+pub mod allowances;
 pub mod balance;
 pub mod batch;
 pub mod currencies;
 pub mod fee_runs;
+pub mod grants;
+pub mod hold_prices;
+pub mod holds;
 pub mod orders;
 pub mod payment_links;
 pub mod plans;
@@ -13,6 +17,8 @@ pub mod tenants;
 pub mod transactions;
 pub mod webhooks;
 
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
 use chrono::{DateTime, Datelike as _, Utc};
 use serde::Serialize;
 use serde_json::Value;
@@ -20,6 +26,7 @@ use utoipa::ToSchema;
 
 use super::error::Problem;
 use crate::app::App;
+use crate::idempotency::Answer;
 use crate::ids::InvalidName;
 use crate::ledger::PostedRow;
 use crate::money::{Currency, CurrencyCode, MinorUnits};
@@ -124,4 +131,34 @@ fn moment(name: &str, at: DateTime<Utc>) -> Result<DateTime<Utc>, Problem> {
 /// Money that must be a decimal string.
 fn amount(name: &str, text: &str, currency: &Currency) -> Result<MinorUnits, Problem> {
     MinorUnits::parse(text, currency).map_err(|error| Problem::invalid_field(name, error))
+}
+
+/// What was answered under a key, now or before.
+fn answered(answer: Answer) -> Response {
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    let mut response = (status, answer.body).into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if answer.replayed {
+        response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
+    }
+    response
+}
+
+/// A short text of the caller's own, such as a key or a tier.
+fn short_text(name: &str, text: String) -> Result<String, Problem> {
+    if text.is_empty() || text.chars().count() > 128 || !crate::ids::is_plain_text(&text) {
+        return Err(Problem::invalid_field(name, "must be 1 to 128 characters without control characters"));
+    }
+    Ok(text)
+}
+
+/// A number of seconds.
+fn seconds(name: &str, secs: Option<i64>, most: i32) -> Result<Option<i32>, Problem> {
+    secs.map(|secs| {
+        i32::try_from(secs)
+            .ok()
+            .filter(|secs| (1..=most).contains(secs))
+            .ok_or_else(|| Problem::invalid_field(name, format!("must be 1 to {most}")))
+    })
+    .transpose()
 }

@@ -126,7 +126,7 @@ impl crate::http::extract::PathName for PlanInPath {
 
 /// A plan's id in a path.
 #[derive(Debug)]
-pub struct PlanInPath(OrderId);
+pub struct PlanInPath(pub OrderId);
 
 /// Changes a plan's price from a month on. What fell due before keeps its price.
 #[utoipa::path(post, path = "/v1/plans/{plan_id}/prices", tag = "fees", params(("plan_id" = String, Path)),

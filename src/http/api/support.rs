@@ -1,7 +1,7 @@
 //! Refunds, adjustments, and what waits for a second person.
 
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::http::StatusCode;
+use axum::response::Response;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::http::extract::{
     Caller, IdempotencyKey, Json, Named, NoParameters, Number, Permission, Query, SupportApprove, SupportWrite,
 };
 use crate::http::{PeerAddress, RequestId};
-use crate::idempotency::{Answer, Claim, Key};
+use crate::idempotency::{Claim, Key};
 use crate::ids::{Reason, TenantId};
 use crate::support::{AdjustmentReason, Ask, Deed, Outcome, Performance, Request, RequestQuery, Rights, list_requests};
 
@@ -192,17 +192,7 @@ async fn perform<P: Permission>(
         render,
     };
     let answer = app.run_to_end(performance.run(deed)).await??;
-    Ok(to_response(answer))
-}
-
-fn to_response(answer: Answer) -> Response {
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
-    let mut response = (status, answer.body).into_response();
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if answer.replayed {
-        response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
-    }
-    response
+    Ok(super::answered(answer))
 }
 
 fn claim<P>(caller: &Caller<P>, key: Key, path: String, value: Value) -> Claim {

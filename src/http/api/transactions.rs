@@ -6,7 +6,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{ProblemDocument, Transaction};
 use crate::http::error::Problem;
 use crate::http::extract::{Caller, LedgerRead, Named, Query};
-use crate::ids::TenantId;
+use crate::ids::{Pocket, TenantId};
 use crate::ledger::{self, Kind, StatementQuery};
 use crate::tenant;
 
@@ -26,6 +26,8 @@ pub struct TransactionsQuery {
     limit: Option<u16>,
     /// Only rows of this kind.
     kind: Option<String>,
+    /// Only rows of this pocket.
+    pocket: Option<String>,
 }
 
 /// Some rows, the oldest first.
@@ -62,7 +64,8 @@ pub async fn list(
             .ok_or_else(|| Problem::invalid_field("after", "must be the `next` of another page"))?,
     };
     let kind = query.kind.as_deref().map(|kind| super::field("kind", Kind::parse(kind))).transpose()?;
-    let asked = StatementQuery { after_seq, limit: i64::from(limit), kind };
+    let pocket = query.pocket.map(|pocket| super::field("pocket", Pocket::parse(pocket))).transpose()?;
+    let asked = StatementQuery { after_seq, limit: i64::from(limit), kind, pocket };
     let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
     let page = ledger::statement(&mut conn, &tenant_id, &currency.code, &asked).await?;
     if page.rows.is_empty() && tenant::find(&mut conn, &tenant_id).await?.is_none() {

@@ -42,3 +42,8 @@ pub fn of_columns(amount: i64, currency: &str, exponent: i16) -> String {
 pub fn time(at: DateTime<Utc>, zone: Tz) -> String {
     at.with_timezone(&zone).format("%Y-%m-%d %H:%M").to_string()
 }
+
+/// The same with the seconds, for what is over in minutes.
+pub fn moment(at: DateTime<Utc>, zone: Tz) -> String {
+    at.with_timezone(&zone).format("%Y-%m-%d %H:%M:%S").to_string()
+}

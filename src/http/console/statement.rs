@@ -70,11 +70,11 @@ async fn read(
     let ends = day_begins_at(to.checked_add_days(Days::new(1)).unwrap_or(to), zone);
     // The balance a moment before the first day: its last row is where the statement begins.
     let before = begins.checked_sub_signed(chrono::TimeDelta::microseconds(1)).unwrap_or(begins);
-    let opening = ledger::balance(&mut conn, &tenant_id, &code, Some(before)).await?;
+    let opening = ledger::balance(&mut conn, &tenant_id, &code, Some(before), before).await?;
     let (opening, mut after_seq) = opening.map_or((MinorUnits::ZERO, 0), |balance| (balance.balance, balance.seq));
     let mut rows: Vec<PostedRow> = Vec::new();
     loop {
-        let query = StatementQuery { after_seq, limit: PAGE_ROWS, kind: None };
+        let query = StatementQuery { after_seq, limit: PAGE_ROWS, kind: None, pocket: None };
         let page = ledger::statement(&mut conn, &tenant_id, &code, &query).await?;
         let ended = page.rows.iter().any(|row| row.recorded_at >= ends);
         rows.extend(page.rows.into_iter().filter(|row| row.recorded_at < ends));

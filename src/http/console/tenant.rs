@@ -7,22 +7,32 @@ use axum::response::Response;
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use serde::Deserialize;
+use sqlx::PgConnection;
 
 use super::chart::{balance_line, zero_line};
+use super::holds::HoldLine;
 use super::money;
 use super::page::{ConsoleError, Frame, show};
+use super::pockets::{self, PocketLine};
 use super::session::{Staff, Viewer};
 use super::words::{month_name, why_overdue};
-use crate::fee;
+use crate::fault::Fault;
+use crate::fee::{self, UnpaidDue};
+use crate::hold::{self, HoldQuery};
 use crate::ids::TenantId;
 use crate::inquiry::{self, DueLine, PaymentLine};
 use crate::ledger::{self, Kind, PostedRow, StatementQuery};
 use crate::money::{Currency, MinorUnits};
 use crate::support::{AdjustmentReason, Request, RequestQuery, list_requests};
-use crate::tenant::{self, Tenant};
+use crate::tenant::{self, Locale, Tenant};
 
 /// Rows of a page.
 const PAGE_ROWS: i64 = 25;
+/// The newest holds that are shown.
+const HOLDS_SHOWN: i64 = 20;
+/// The kinds that the ledger has rules for.
+const KINDS: [&str; 8] =
+    ["top_up", "top_up_reversal", "subscription_fee", "hold_charge", "refund", "grant", "expiry", "adjustment"];
 
 /// Which part of the statement.
 #[derive(Debug, Deserialize)]
@@ -49,6 +59,9 @@ struct TenantPage {
     now: DateTime<Utc>,
     wallets: Vec<WalletLine>,
     currency: Option<Currency>,
+    /// Of the chosen wallet.
+    pockets: Vec<PocketLine>,
+    holds: Vec<HoldLine>,
     overdue_since: Option<String>,
     why: Vec<String>,
     rows: Vec<PostedRow>,
@@ -128,6 +141,31 @@ pub fn reasons(w: &'static super::words::Words) -> Vec<(AdjustmentReason, &'stat
         .collect()
 }
 
+/// Why fees are unpaid: what each of the oldest needs, and what there is.
+async fn why_unpaid(
+    conn: &mut PgConnection,
+    language: Locale,
+    tenant_id: &TenantId,
+    unpaid: &[UnpaidDue],
+    now: DateTime<Utc>,
+) -> Result<Vec<String>, Fault> {
+    let mut why = Vec::new();
+    for due in unpaid.iter().take(5) {
+        let has = ledger::balance(conn, tenant_id, &due.fee.currency, None, now).await?;
+        let of = Currency { code: due.fee.currency.clone(), exponent: due.fee.exponent };
+        let day = due.fee.month.first_day();
+        let month = month_name(language, chrono::Datelike::year(&day), chrono::Datelike::month(&day));
+        why.push(why_overdue(
+            language,
+            &month,
+            &format!("#{}", due.fee.subscription_id),
+            &money::text(due.fee.amount, &of),
+            &money::text(has.map(|balance| balance.available).unwrap_or_default(), &of),
+        ));
+    }
+    Ok(why)
+}
+
 /// The page.
 pub async fn page(
     staff: Staff<Viewer>,
@@ -140,40 +178,40 @@ pub async fn page(
     let mut conn = staff.app.db.pool().acquire().await?;
     let tenant = tenant::find(&mut conn, &tenant_id).await?.ok_or_else(not_found)?;
     let zone = tenant.time_zone.zone();
+    let now = staff.app.clock.now();
     let w = staff.frame.w;
 
     let currencies = inquiry::wallets_of(&mut conn, &tenant_id).await?;
-    let mut wallets = Vec::with_capacity(currencies.len());
-    for currency in &currencies {
-        if let Some(balance) = ledger::balance(&mut conn, &tenant_id, &currency.code, None).await? {
-            wallets.push(WalletLine {
-                code: currency.code.to_string(),
-                balance: money::text(balance.balance, currency),
-                held: money::text(balance.held, currency),
-                available: money::text(balance.available, currency),
-            });
-        }
-    }
     let currency = match &query.currency {
         Some(code) => Some(currencies.iter().find(|one| one.code.as_str() == code).ok_or_else(not_found)?.clone()),
         None => currencies.first().cloned(),
     };
+    let (mut wallets, mut pockets) = (Vec::with_capacity(currencies.len()), Vec::new());
+    for one in &currencies {
+        if let Some(balance) = ledger::balance(&mut conn, &tenant_id, &one.code, None, now).await? {
+            if currency.as_ref() == Some(one) {
+                pockets = pockets::lines(&balance, one, zone)?;
+            }
+            wallets.push(WalletLine {
+                code: one.code.to_string(),
+                balance: money::text(balance.balance, one),
+                held: money::text(balance.held, one),
+                available: money::text(balance.available, one),
+            });
+        }
+    }
+    let asked = HoldQuery { tenant_id: Some(tenant_id.clone()), limit: HOLDS_SHOWN, ..HoldQuery::default() };
+    let found = hold::list(&mut conn, &asked).await?;
+    let holds: Vec<HoldLine> = found
+        .iter()
+        .filter_map(|hold| {
+            let currency = currencies.iter().find(|one| one.code == hold.currency)?;
+            Some(HoldLine::new(w, hold, currency, zone, now))
+        })
+        .collect();
 
     let unpaid = fee::overdue_of(&mut conn, &tenant_id).await?;
-    let mut why = Vec::new();
-    for due in unpaid.iter().take(5) {
-        let has = ledger::balance(&mut conn, &tenant_id, &due.fee.currency, None).await?;
-        let of = Currency { code: due.fee.currency.clone(), exponent: due.fee.exponent };
-        let day = due.fee.month.first_day();
-        let month = month_name(language, chrono::Datelike::year(&day), chrono::Datelike::month(&day));
-        why.push(why_overdue(
-            language,
-            &month,
-            &format!("#{}", due.fee.subscription_id),
-            &money::text(due.fee.amount, &of),
-            &money::text(has.map(|balance| balance.available).unwrap_or_default(), &of),
-        ));
-    }
+    let why = why_unpaid(&mut conn, language, &tenant_id, &unpaid, now).await?;
 
     let kind = query.kind.as_deref().filter(|kind| !kind.is_empty()).and_then(|kind| Kind::parse(kind).ok());
     let (mut rows, mut next_after, mut after) = (Vec::new(), None, 0);
@@ -189,7 +227,7 @@ pub async fn page(
                 inquiry::before_newest_of_kind(&mut conn, &tenant_id, &currency.code, kind.as_str(), PAGE_ROWS).await?
             }
         };
-        let asked = StatementQuery { after_seq: after, limit: PAGE_ROWS, kind: kind.clone() };
+        let asked = StatementQuery { after_seq: after, limit: PAGE_ROWS, kind: kind.clone(), pocket: None };
         let page = ledger::statement(&mut conn, &tenant_id, &currency.code, &asked).await?;
         rows = page.rows;
         rows.reverse();
@@ -202,10 +240,12 @@ pub async fn page(
     show(&TenantPage {
         wallets,
         currency,
+        pockets,
+        holds,
         overdue_since: unpaid.first().map(|due| money::time(due.overdue_at, zone)),
         why,
         rows,
-        kinds: vec!["top_up", "top_up_reversal", "subscription_fee", "refund", "adjustment"],
+        kinds: KINDS.to_vec(),
         kind: kind.map(|kind| kind.to_string()).unwrap_or_default(),
         after,
         next_after,
@@ -217,7 +257,7 @@ pub async fn page(
         reasons: reasons(w),
         form_key: super::desk::form_key(),
         zone,
-        now: staff.app.clock.now(),
+        now,
         tenant,
         frame: staff.frame,
     })

@@ -9,6 +9,7 @@ use chrono_tz::Tz;
 use super::money;
 use super::page::{ConsoleError, Frame, show};
 use super::session::{Staff, Viewer};
+use crate::hold::HoldId;
 use crate::ids::TenantId;
 use crate::inquiry::{self, DueLine, PaymentLine, Story};
 use crate::ledger::{self, Kind};
@@ -24,6 +25,8 @@ struct TransactionPage {
     currency: Currency,
     story: Story,
     rule: &'static str,
+    /// The hold whose work it pays.
+    hold_id: Option<HoldId>,
     /// For a top-up that is still here.
     way_back: Option<WayBack>,
     form_key: String,
@@ -81,21 +84,30 @@ pub async fn page(
         Kind::SubscriptionFee => w.rule_fee,
         Kind::Refund => w.rule_refund,
         Kind::Adjustment => w.rule_adjustment,
+        Kind::Grant => w.rule_grant,
+        Kind::Expiry => w.rule_expiry,
+        Kind::HoldCharge => w.rule_hold_charge,
         Kind::Custom(_) => w.rule_custom,
     };
     let way_back = if story.row.kind == Kind::TopUp && story.given_back.is_empty() {
-        let available = ledger::balance(&mut conn, &tenant_id, &code, None).await?.map(|balance| balance.available);
+        let available = ledger::balance(&mut conn, &tenant_id, &code, None, staff.app.clock.now())
+            .await?
+            .map(|balance| balance.available);
         let short = story.row.amount.checked_sub(available.unwrap_or_default()).unwrap_or_default();
         Some(WayBack { missing: short.is_positive().then(|| money::text(short, &currency)) })
     } else {
         None
     };
+    let hold_id = Some(story.row.metadata.to_value())
+        .filter(|_| story.row.kind == Kind::HoldCharge)
+        .and_then(|about| HoldId::parse(about.get("hold_id")?.as_str()?).ok());
     show(&TransactionPage {
         tenant_id: tenant_id.to_string(),
         zone: tenant.time_zone.zone(),
         currency,
         story,
         rule,
+        hold_id,
         way_back,
         form_key: super::desk::form_key(),
         frame: staff.frame,

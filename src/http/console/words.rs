@@ -1,6 +1,9 @@
 //! Every word of the console, in the three languages side by side: a word that lacks one doesn't compile. A table
 //! of our own, since the libraries look words up by name at run time and show the name when one is missing.
 
+use chrono::{DateTime, Utc};
+
+use crate::hold::{EndedBy, Hold};
 use crate::tenant::Locale;
 
 macro_rules! words {
@@ -141,6 +144,9 @@ words! {
     rule_fee: "F2: oylik toʻlov, mavjud pul yetarli edi; bir oy bir marta." | "F2: месячная плата, денег хватило; месяц один раз." | "F2: the month's fee; enough was available; each month once.";
     rule_refund: "S1: bu qator debetni qaytaradi; jami asl summadan oshmaydi." | "S1: строка возвращает списание; в сумме не больше исходного." | "S1: this row gives a debit back; together never more than the original.";
     rule_adjustment: "S1: odam sabab bilan tuzatdi." | "S1: человек исправил с указанием причины." | "S1: a person corrected the wallet, with a reason.";
+    rule_grant: "H12: mijozga bepul berilgan mablagʻ." | "H12: начислено клиенту без оплаты." | "H12: given to the tenant without payment.";
+    rule_expiry: "H12: choʻntak muddati tugadi, qolgani hisobdan chiqdi." | "H12: срок кармана истёк, остаток списан." | "H12: the pocket's time was over and what was left went.";
+    rule_hold_charge: "H5: ish band qilingan puldan bir marta toʻlandi." | "H5: работа оплачена из холда один раз." | "H5: the work of a hold was paid, once.";
     rule_custom: "L3: mahsulot oʻzi yozgan qator." | "L3: строка самого продукта." | "L3: a row of the product's own.";
     topup_returns: "Toʻldirish faqat provayder orqali qaytadi (Payme kabinetida bekor qilinadi). Hamyon pul yetarli boʻlsa rozi boʻladi." | "Пополнение возвращается только через провайдера (отмена в кабинете Payme). Hamyon согласится, если денег хватает." | "A top-up goes back only through its provider (cancel it in Payme's cabinet). Hamyon agrees when there is enough money.";
     topup_enough: "Hozir yetarli: bekor qilish oʻtadi." | "Сейчас хватает: отмена пройдёт." | "There is enough now: the cancel would go through.";
@@ -195,9 +201,84 @@ words! {
     kind_top_up_reversal: "toʻldirishning qaytishi" | "возврат пополнения" | "top-up reversal";
     kind_subscription_fee: "abonent toʻlovi" | "абонплата" | "subscription fee";
     kind_refund: "qaytarish" | "возврат" | "refund";
+    kind_grant: "sovgʻa mablagʻ" | "начисление" | "grant";
+    kind_expiry: "muddati tugashi" | "сгорание" | "expiry";
+    kind_hold_charge: "ish uchun toʻlov" | "оплата работы" | "hold charge";
     kind_adjustment: "tuzatish" | "корректировка" | "adjustment";
     opening_balance: "Boshlangʻich balans" | "Входящий остаток" | "Opening balance";
     closing_balance: "Yakuniy balans" | "Исходящий остаток" | "Closing balance";
+    yes: "Ha" | "Да" | "Yes";
+    no: "Yoʻq" | "Нет" | "No";
+    pocket: "Choʻntak" | "Карман" | "Pocket";
+    pockets: "Choʻntaklar" | "Карманы" | "Pockets";
+    pocket_open: "ochiq" | "открыт" | "open";
+    spent_in_order: "Shu tartibda sarflanadi." | "Тратятся в этом порядке." | "They are spent in this order.";
+    priority: "Ustuvorligi" | "Приоритет" | "Priority";
+    hold: "Band" | "Холд" | "Hold";
+    holds: "Bandlar" | "Холды" | "Holds";
+    holds_unended: "Tugamagan bandlar" | "Незавершённые холды" | "Holds that haven't ended";
+    hold_tiers: "Soʻnggi 30 kun, darajalar boʻyicha" | "Последние 30 дней по уровням" | "The last 30 days, by tier";
+    hold_quantiles: "p50, p90, p99: toʻlangan bandlarning yarmidan, 90 va 99 foizidan koʻpi bilan shuncha yechilgan. Undan biroz yuqori daraja kamdan-kam yetmay qoladi." | "p50, p90, p99: с половины, с 90 и с 99 процентов оплаченных холдов списано не больше этого. Уровня чуть выше редко не хватает." | "p50, p90, p99: what half, 90 and 99 per cent of the settled holds were charged at the most. A tier a little above it is rarely too small.";
+    queue: "Navbat" | "Очередь" | "Queue";
+    queue_priority: "ustuvor" | "приоритетная" | "priority";
+    queue_plain: "oddiy" | "обычная" | "plain";
+    tier: "Daraja" | "Уровень" | "Tier";
+    by_amount: "summa boʻyicha" | "по сумме" | "by amount";
+    placed: "Qoʻyilgan" | "Создан" | "Placed";
+    ended: "Tugagan" | "Завершён" | "Ended";
+    ends_or_ended: "Tugashi" | "Окончание" | "Ends or ended";
+    ended_by: "Kim tugatgan" | "Кто завершил" | "Ended by";
+    settled: "Toʻlangan" | "Оплачено" | "Settled";
+    released: "Boʻshatilgan" | "Снято" | "Released";
+    reconciled: "Solishtiruvda tugagan" | "Завершено сверкой" | "Reconciled";
+    over_held: "Banddan oshgan" | "Сверх холда" | "Over what was held";
+    hold_placed: "ishchi kutilmoqda" | "ждёт исполнителя" | "waits for a worker";
+    hold_started: "ishlanmoqda" | "в работе" | "at work";
+    hold_settled: "toʻlangan" | "оплачен" | "settled";
+    hold_released: "boʻshatilgan" | "снят" | "released";
+    by_worker: "ishchi" | "исполнитель" | "worker";
+    by_reconciler: "solishtiruv" | "сверка" | "reconciler";
+    by_canceller: "bekor qilgan" | "отменивший" | "canceller";
+    by_successor: "yangi ish" | "новая задача" | "successor";
+    hold_waits: "Hali hech bir ishchi boshlamagan." | "Ни один исполнитель ещё не начал." | "No worker has begun yet.";
+    hold_works: "Ishchi ishlamoqda." | "Исполнитель работает." | "A worker is at it.";
+    hold_stopping: "Ishchidan toʻxtash soʻralgan; u buni keyingi xabarida biladi." | "Исполнителя попросили остановиться; он узнает об этом при следующем сигнале." | "Its worker is asked to stop, and hears so with the next sign of life.";
+    hold_time_over: "H9: muddati tugadi: endi pul ushlamaydi, solishtiruv uni tez orada yakunlaydi." | "H9: срок истёк: денег он больше не держит, сверка скоро его завершит." | "H9: its time is over: it keeps no money any more, and the reconciler ends it soon.";
+    hold_settled_as_held: "H5: ishchi ishni tugatdi; band qilingan summa yechildi." | "H5: исполнитель закончил работу; списана сумма холда." | "H5: the worker finished, and what was held was charged.";
+    hold_settled_amount: "H5: ishchi ishni tugatdi; oʻzi aytgan summa yechildi." | "H5: исполнитель закончил работу; списана названная им сумма." | "H5: the worker finished, and the amount that it named was charged.";
+    hold_settled_by_usage: "H5: ishchi ishni tugatdi; chaqiruvlar sarfi yechildi." | "H5: исполнитель закончил работу; списан расход вызовов." | "H5: the worker finished, and what its calls used was charged.";
+    hold_failed: "H6: ish chiqmadi va hech narsa sarflamadi, shuning uchun hech narsa yechilmadi." | "H6: работа не удалась и ничего не израсходовала, поэтому ничего не списано." | "H6: the work failed and had used nothing, so nothing was charged.";
+    hold_failed_used: "H10: ish chiqmadi; chaqiruvlar sarfi yechildi." | "H10: работа не удалась; списан расход вызовов." | "H10: the work failed, and what its calls had used was charged.";
+    hold_cancelled: "H6: ish boshlanmasidan bekor qilindi; hech narsa yechilmadi." | "H6: отменён до начала работы; ничего не списано." | "H6: it was cancelled before the work began, and nothing was charged.";
+    hold_cancelled_used: "H10: bekor qilindi; chaqiruvlar sarfi yechildi." | "H10: отменён; списан расход вызовов." | "H10: it was cancelled, and what its calls had used was charged.";
+    hold_replaced: "H11: oʻrnini shu sessiyaning yangi ishi oldi; hech narsa sarflanmagan edi, hech narsa yechilmadi." | "H11: его сменила новая задача той же сессии; ничего не было израсходовано и ничего не списано." | "H11: a new job of the same session took its place; it had used nothing, and nothing was charged.";
+    hold_replaced_used: "H11: oʻrnini shu sessiyaning yangi ishi oldi; chaqiruvlar sarfi yechildi." | "H11: его сменила новая задача той же сессии; списан расход вызовов." | "H11: a new job of the same session took its place, and what its calls had used was charged.";
+    hold_reconciled_used: "H9: muddati tugadi, hech kim kelmadi; solishtiruv chaqiruvlar sarfini yechdi." | "H9: срок истёк, никто не пришёл; сверка списала расход вызовов." | "H9: its time was over and nobody came back; the reconciler charged what its calls had used.";
+    hold_usage_lost: "H9: ish boshlangan edi, sarfi esa yoʻqolgan; solishtiruv band qilingan summani yechdi. Ish bajarilganini tekshiring; bajarilmagan boʻlsa, qaytaring." | "H9: работа была начата, а её расход потерян; сверка списала сумму холда. Проверьте, сделана ли работа, и если нет, верните." | "H9: the work had begun and its usage was lost; the reconciler charged what was held. Look whether the work was done, and give it back if not.";
+    hold_never_started: "H9: muddati tugadi, ish boshlanmagan edi; solishtiruv uni boʻshatdi, hech narsa yechilmadi." | "H9: срок истёк, работа не начиналась; сверка сняла холд, ничего не списано." | "H9: its time was over and the work had never begun; the reconciler released it, and nothing was charged.";
+    hold_reconciled_free: "H9: muddati tugadi, hech narsa sarflanmagan edi; hech narsa yechilmadi." | "H9: срок истёк, ничего не было израсходовано; ничего не списано." | "H9: its time was over and it had used nothing; nothing was charged.";
+    hold_asked: "Nima soʻralgan" | "Что запрошено" | "What was asked";
+    hold_partial: "Kamrogʻi ham boʻladi" | "Годится и меньше" | "Less will do";
+    session: "Sessiya" | "Сессия" | "Session";
+    dedupe_key: "Takror kaliti" | "Ключ повтора" | "Dedupe key";
+    fingerprint: "Barmoq izi" | "Отпечаток" | "Fingerprint";
+    price_book: "Narxlar kitobi" | "Прейскурант" | "Price book";
+    placed_by: "Kim qoʻygan" | "Кто создал" | "Placed by";
+    cost_cap: "Eng koʻp narxi" | "Предел стоимости" | "Cost cap";
+    used: "Sarflangan" | "Израсходовано" | "Used";
+    times: "Vaqtlar" | "Времена" | "Times";
+    told_waiting: "Kutayotgani aytilgan" | "Сообщено, что ждёт" | "Told that it waits";
+    lease: "Ishchi xabari amal qiladi" | "Сигнал исполнителя действует до" | "Sign of life counts until";
+    cancel_asked: "Toʻxtash soʻralgan" | "Попросили остановиться" | "Asked to stop";
+    usage: "Sarf jurnali" | "Журнал расхода" | "Usage log";
+    calls_newest: "Eng yangi 200 tasi koʻrsatilgan; jami:" | "Показаны новейшие 200; всего:" | "The newest 200 are shown; in all:";
+    call: "Chaqiruv" | "Вызов" | "Call";
+    model: "Model" | "Модель" | "Model";
+    tokens_input: "Oʻqilgan tokenlar" | "Прочитано токенов" | "Tokens read";
+    tokens_output: "Yozilgan tokenlar" | "Написано токенов" | "Tokens written";
+    tokens_cached: "Keshdan tokenlar" | "Токенов из кеша" | "Tokens from cache";
+    cost_micro: "Narxi, mikrodollar" | "Стоимость, микродолларов" | "Cost, micro-dollars";
+    paid_by_rows: "Toʻlagan qatorlar" | "Оплачено строками" | "Paid by rows";
 }
 
 impl Words {
@@ -212,6 +293,9 @@ impl Words {
             "subscription_fee" => self.kind_subscription_fee,
             "refund" => self.kind_refund,
             "adjustment" => self.kind_adjustment,
+            "grant" => self.kind_grant,
+            "expiry" => self.kind_expiry,
+            "hold_charge" => self.kind_hold_charge,
             own => return own,
         };
         known
@@ -225,6 +309,35 @@ impl Words {
             "withdrawn" => self.status_withdrawn,
             "expired" => self.status_expired,
             _ => self.status_waiting,
+        }
+    }
+
+    /// What the queue of a hold is called.
+    pub fn queue_name(&self, queue: &str) -> &'static str {
+        match queue {
+            "priority" => self.queue_priority,
+            _ => self.queue_plain,
+        }
+    }
+
+    /// What the status of a hold is called. One whose time is over and that nobody has ended yet keeps no money.
+    pub fn hold_status(&self, hold: &Hold, now: DateTime<Utc>) -> &'static str {
+        match hold.status() {
+            "settled" => self.hold_settled,
+            "released" => self.hold_released,
+            _ if !hold.is_live(now) => self.status_expired,
+            "started" => self.hold_started,
+            _ => self.hold_placed,
+        }
+    }
+
+    /// What whoever ended a hold is called.
+    pub fn hold_ended_by(&self, by: EndedBy) -> &'static str {
+        match by {
+            EndedBy::Worker => self.by_worker,
+            EndedBy::Reconciler => self.by_reconciler,
+            EndedBy::Canceller => self.by_canceller,
+            EndedBy::Successor => self.by_successor,
         }
     }
 

@@ -97,6 +97,7 @@ pub fn settings() -> AppSettings {
             approver: Limit::parse("UZS=5000").expect("a limit"),
             request_hours: 24,
         }),
+        holds: hamyon::hold::Terms::default(),
         // The receivers of the tests are on this machine.
         webhooks: DelivererSettings { allow_private: true, ..DelivererSettings::default() },
     }
@@ -310,6 +311,16 @@ impl TestApp {
             "webhook_attempts",
             "staff",
             "support_requests",
+            "pockets",
+            "price_books",
+            "price_book_models",
+            "hold_tiers",
+            "holds",
+            "hold_usage",
+            "allowances",
+            "allowance_tiers",
+            "allowance_assignments",
+            "allowance_cycles",
         ] {
             let rows: String = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
                 "SELECT coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '') FROM {table} t"
@@ -326,7 +337,11 @@ impl TestApp {
     /// `hamyon verify` in process: the findings.
     pub async fn verify(&self) -> hamyon::ledger::verify::Report {
         let mut conn = self.superuser().await;
-        hamyon::ledger::verify::verify(&mut conn, &[], |_| {}).await.expect("verification reads")
+        let mut report = hamyon::ledger::verify::verify(&mut conn, &[], |_| {}).await.expect("verification reads");
+        for amiss in hamyon::hold::verify(&mut conn).await.expect("verification reads") {
+            report.add(format!("hold {}", amiss.hold_id), amiss.what);
+        }
+        report
     }
 }
 
