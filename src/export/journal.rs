@@ -13,7 +13,7 @@ use super::{Opening, Row, Selection, Wallet};
 use crate::ledger::Kind;
 
 /// Providers whose earlier payments somebody may have imported.
-const PROVIDERS: [&str; 3] = ["payme", "click", "uzum"];
+const PROVIDERS: [&str; 4] = ["payme", "click", "uzum", "telegram"];
 
 /// Where the money came from or went to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl<'a> Contra<'a> {
             Kind::SubscriptionFee => Self::Fees,
             Kind::Refund => Self::Refunds,
             Kind::Adjustment => Self::Adjustments,
-            Kind::Custom(_) => Self::Other(row.kind.as_str()),
+            Kind::Booking | Kind::Custom(_) => Self::Other(row.kind.as_str()),
         }
     }
 }

@@ -268,6 +268,7 @@ impl From<OrderRefusal> for Problem {
         match refusal {
             OrderRefusal::UnknownTenant(tenant_id) => Self::unknown_tenant(tenant_id),
             OrderRefusal::UnknownOrder(_) => Self::not_found("order_not_found", detail),
+            OrderRefusal::UnknownSlot(_) => Self::not_found("slot_not_found", detail),
             OrderRefusal::Differs { fields, .. } => {
                 Self::conflict("order_differs", "The order exists with other values", detail).with("fields", fields)
             }

@@ -191,7 +191,7 @@ fn give_back(
         Kind::TopUpReversal => original.kind == Kind::TopUp,
         // What went back through its provider is not the desk's to give.
         Kind::Refund => original.amount.is_negative() && original.kind != Kind::TopUpReversal,
-        Kind::TopUp | Kind::SubscriptionFee | Kind::Adjustment | Kind::Custom(_) => false,
+        Kind::TopUp | Kind::SubscriptionFee | Kind::Adjustment | Kind::Booking | Kind::Custom(_) => false,
     };
     if !fits {
         return Err(unfit());

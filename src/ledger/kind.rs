@@ -17,6 +17,8 @@ pub enum Kind {
     Refund,
     /// A correction by a person, with a reason.
     Adjustment,
+    /// What a slot cost: the spending of the payment that got it.
+    Booking,
     /// A kind of the product's own, such as `purchase` or `bonus`.
     Custom(CustomKind),
 }
@@ -60,6 +62,7 @@ impl Kind {
             "subscription_fee" => Self::SubscriptionFee,
             "refund" => Self::Refund,
             "adjustment" => Self::Adjustment,
+            "booking" => Self::Booking,
             custom => {
                 let shape = custom.len() <= 32
                     && custom.bytes().next().is_some_and(|first| first.is_ascii_lowercase())
@@ -92,6 +95,7 @@ impl Kind {
             Self::SubscriptionFee => "subscription_fee",
             Self::Refund => "refund",
             Self::Adjustment => "adjustment",
+            Self::Booking => "booking",
             Self::Custom(custom) => &custom.0,
         }
     }
@@ -101,7 +105,7 @@ impl Kind {
     pub const fn direction(&self) -> Direction {
         match self {
             Self::TopUp | Self::Refund => Direction::Credit,
-            Self::TopUpReversal | Self::SubscriptionFee => Direction::Debit,
+            Self::TopUpReversal | Self::SubscriptionFee | Self::Booking => Direction::Debit,
             Self::Adjustment | Self::Custom(_) => Direction::Either,
         }
     }
@@ -111,7 +115,7 @@ impl Kind {
     pub const fn names_original(&self) -> bool {
         match self {
             Self::TopUpReversal | Self::Refund => true,
-            Self::TopUp | Self::SubscriptionFee | Self::Adjustment | Self::Custom(_) => false,
+            Self::TopUp | Self::SubscriptionFee | Self::Adjustment | Self::Booking | Self::Custom(_) => false,
         }
     }
 
@@ -120,7 +124,7 @@ impl Kind {
     pub const fn needs_reason(&self) -> bool {
         match self {
             Self::Adjustment | Self::Refund => true,
-            Self::TopUp | Self::TopUpReversal | Self::SubscriptionFee | Self::Custom(_) => false,
+            Self::TopUp | Self::TopUpReversal | Self::SubscriptionFee | Self::Booking | Self::Custom(_) => false,
         }
     }
 }

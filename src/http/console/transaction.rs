@@ -81,6 +81,7 @@ pub async fn page(
         Kind::SubscriptionFee => w.rule_fee,
         Kind::Refund => w.rule_refund,
         Kind::Adjustment => w.rule_adjustment,
+        Kind::Booking => w.rule_booking,
         Kind::Custom(_) => w.rule_custom,
     };
     let way_back = if story.row.kind == Kind::TopUp && story.given_back.is_empty() {

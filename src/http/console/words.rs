@@ -141,6 +141,7 @@ words! {
     rule_fee: "F2: oylik toʻlov, mavjud pul yetarli edi; bir oy bir marta." | "F2: месячная плата, денег хватило; месяц один раз." | "F2: the month's fee; enough was available; each month once.";
     rule_refund: "S1: bu qator debetni qaytaradi; jami asl summadan oshmaydi." | "S1: строка возвращает списание; в сумме не больше исходного." | "S1: this row gives a debit back; together never more than the original.";
     rule_adjustment: "S1: odam sabab bilan tuzatdi." | "S1: человек исправил с указанием причины." | "S1: a person corrected the wallet, with a reason.";
+    rule_booking: "B4: toʻlov shu vaqtni oldi; pul bir marta sarflandi." | "B4: платёж купил это время; деньги потрачены один раз." | "B4: the payment bought its slot; the money was spent once.";
     rule_custom: "L3: mahsulot oʻzi yozgan qator." | "L3: строка самого продукта." | "L3: a row of the product's own.";
     topup_returns: "Toʻldirish faqat provayder orqali qaytadi (Payme kabinetida bekor qilinadi). Hamyon pul yetarli boʻlsa rozi boʻladi." | "Пополнение возвращается только через провайдера (отмена в кабинете Payme). Hamyon согласится, если денег хватает." | "A top-up goes back only through its provider (cancel it in Payme's cabinet). Hamyon agrees when there is enough money.";
     topup_enough: "Hozir yetarli: bekor qilish oʻtadi." | "Сейчас хватает: отмена пройдёт." | "There is enough now: the cancel would go through.";
@@ -196,6 +197,7 @@ words! {
     kind_subscription_fee: "abonent toʻlovi" | "абонплата" | "subscription fee";
     kind_refund: "qaytarish" | "возврат" | "refund";
     kind_adjustment: "tuzatish" | "корректировка" | "adjustment";
+    kind_booking: "band qilish" | "бронь" | "booking";
     opening_balance: "Boshlangʻich balans" | "Входящий остаток" | "Opening balance";
     closing_balance: "Yakuniy balans" | "Исходящий остаток" | "Closing balance";
 }
@@ -212,6 +214,7 @@ impl Words {
             "subscription_fee" => self.kind_subscription_fee,
             "refund" => self.kind_refund,
             "adjustment" => self.kind_adjustment,
+            "booking" => self.kind_booking,
             own => return own,
         };
         known
