@@ -24,11 +24,22 @@ pub enum Job {
     Reminders,
     /// Delivers events.
     Outbox,
+    /// Gives payments in stars back.
+    TelegramRefunds,
+    /// Reads the bots' own lists of payments against the book.
+    TelegramReconcile,
 }
 
 impl Job {
     /// Every job.
-    pub const ALL: [Self; 4] = [Self::PaymeSweep, Self::FeeRun, Self::Reminders, Self::Outbox];
+    pub const ALL: [Self; 6] = [
+        Self::PaymeSweep,
+        Self::FeeRun,
+        Self::Reminders,
+        Self::Outbox,
+        Self::TelegramRefunds,
+        Self::TelegramReconcile,
+    ];
 
     /// Its name in metrics and logs.
     #[must_use]
@@ -38,6 +49,8 @@ impl Job {
             Self::FeeRun => "fee_run",
             Self::Reminders => "reminders",
             Self::Outbox => "outbox",
+            Self::TelegramRefunds => "telegram_refunds",
+            Self::TelegramReconcile => "telegram_reconcile",
         }
     }
 
@@ -48,6 +61,9 @@ impl Job {
             Self::PaymeSweep => "0 * * * * *",
             Self::FeeRun | Self::Reminders => "0 */5 * * * *",
             Self::Outbox => "*/2 * * * * *",
+            Self::TelegramRefunds => "*/5 * * * * *",
+            // A refund whose outcome is unknown waits for the list to be read.
+            Self::TelegramReconcile => "30 * * * * *",
         }
     }
 
@@ -59,6 +75,8 @@ impl Job {
             Self::FeeRun => Some(0x68_61_6d_02),
             Self::Reminders => Some(0x68_61_6d_03),
             Self::Outbox => None,
+            Self::TelegramRefunds => Some(0x68_61_6d_06),
+            Self::TelegramReconcile => Some(0x68_61_6d_07),
         }
     }
 
@@ -93,6 +111,8 @@ impl Job {
             Self::FeeRun => fee_run(app).await,
             Self::Reminders => fee::remind(&app.db, &app.clock, &app.settings.reminders).await,
             Self::Outbox => app.deliverer.deliver_ready().await,
+            Self::TelegramRefunds => app.telegram.give_back().await,
+            Self::TelegramReconcile => app.telegram.reconcile().await,
         }
     }
 }

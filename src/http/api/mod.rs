@@ -2,11 +2,14 @@
 
 pub mod balance;
 pub mod batch;
+pub mod bookings;
 pub mod currencies;
 pub mod fee_runs;
 pub mod orders;
+pub mod payment_cases;
 pub mod payment_links;
 pub mod plans;
+pub mod slots;
 pub mod subscriptions;
 pub mod support;
 pub mod tenants;

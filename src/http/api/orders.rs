@@ -200,3 +200,50 @@ pub async fn close(
     let currency = super::currency(&caller.app, "currency", order.currency.as_str()).await?;
     Ok(axum::Json(OrderBody::new(&order, OrderStatus::Closed, &currency)))
 }
+
+/// Which bot makes an invoice.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InvoiceBody {
+    /// The bot's number; the first one that is set up when left out.
+    pub bot_id: Option<i64>,
+}
+
+/// The link of an invoice.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct InvoiceLink {
+    /// Opens the payment form in Telegram.
+    #[schema(example = "https://t.me/$abc")]
+    pub url: String,
+}
+
+/// Makes the link of an order's invoice in stars, through the Bot API. Nothing is stored and nothing is promised:
+/// who opens it is asked about when they pay.
+#[utoipa::path(post, path = "/v1/orders/{order_id}/invoice", tag = "payments", request_body = InvoiceBody,
+    params(("order_id" = String, Path)),
+    responses((status = 200, body = InvoiceLink),
+        (status = 404, description = "order_not_found", body = ProblemDocument,
+         content_type = "application/problem+json"),
+        (status = 409, description = "order_not_payable", body = ProblemDocument,
+         content_type = "application/problem+json"),
+        (status = 422, description = "link_not_possible, provider_not_configured", body = ProblemDocument,
+         content_type = "application/problem+json"),
+        (status = 502, description = "provider_unavailable", body = ProblemDocument,
+         content_type = "application/problem+json")))]
+pub async fn invoice(
+    caller: Caller<PaymentsWrite>,
+    _: Query<NoParameters>,
+    Named(order_id): Named<OrderId>,
+    json: Json<InvoiceBody>,
+) -> Result<axum::Json<InvoiceLink>, Problem> {
+    let app = &caller.app;
+    let (order, status) = {
+        let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
+        order::find_with_status(&mut conn, &order_id, app.payme.terms().lifetime, app.clock.now())
+            .await?
+            .ok_or_else(|| Problem::not_found("order_not_found", format!("there is no order {order_id}")))?
+    };
+    // No connection is held while Telegram takes its time.
+    let url = app.telegram.invoice_link(&order, status, json.body.bot_id).await?;
+    Ok(axum::Json(InvoiceLink { url }))
+}

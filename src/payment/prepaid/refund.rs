@@ -60,10 +60,12 @@ pub enum CallOutcome {
     Refunded,
     /// Nobody knows.
     Unknown(String),
-    /// The provider wants fewer calls; nothing happened.
-    TooMany {
-        /// When it may be called again.
+    /// Nothing happened, and it may be asked for later: there were too many calls, for example.
+    Later {
+        /// When.
         retry_after: TimeDelta,
+        /// Why.
+        why: String,
     },
     /// The provider will never do it.
     Failed(String),
@@ -138,9 +140,9 @@ pub async fn record(
             let next = now.checked_add_signed(backoff(claimed.attempts)).unwrap_or(now);
             store::set_refund_unknown(conn, claimed.task_id, problem, next, now).await?;
         }
-        CallOutcome::TooMany { retry_after } => {
+        CallOutcome::Later { retry_after, why } => {
             let next = now.checked_add_signed(*retry_after).unwrap_or(now);
-            store::set_refund_later(conn, claimed.task_id, next).await?;
+            store::set_refund_later(conn, claimed.task_id, why, next).await?;
         }
         CallOutcome::Failed(why) => {
             // It may have been confirmed meanwhile, by the list or by the provider itself.

@@ -254,13 +254,19 @@ pub async fn set_refund_unknown(
     Ok(())
 }
 
-pub async fn set_refund_later(conn: &mut PgConnection, task_id: i64, next: DateTime<Utc>) -> Result<(), Fault> {
+pub async fn set_refund_later(
+    conn: &mut PgConnection,
+    task_id: i64,
+    why: &str,
+    next: DateTime<Utc>,
+) -> Result<(), Fault> {
     sqlx::query!(
         "-- prepaid::set_refund_later
          UPDATE refund_tasks
-            SET claimed_until = NULL, next_attempt_at = $2, last_problem = 'too many calls'
+            SET claimed_until = NULL, next_attempt_at = $3, last_problem = $2
           WHERE task_id = $1 AND confirmed_at IS NULL AND failed_at IS NULL",
         task_id,
+        why,
         next,
     )
     .execute(conn)
