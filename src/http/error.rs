@@ -447,6 +447,10 @@ impl From<support::Refusal> for Problem {
                 Self::unprocessable("goes_through_provider", "A top-up goes back through its provider", detail)
                     .with("transaction", seq)
             }
+            Refusal::GoesThroughBooking { seq, .. } => {
+                Self::unprocessable("goes_through_booking", "A booking gives its money back by its cancellation", detail)
+                    .with("transaction", seq)
+            }
             Refusal::UnknownRequest(_) => Self::not_found("request_not_found", detail),
             Refusal::OwnRequest(request_id) => {
                 forbidden("own_request", "Somebody else decides").with("request_id", request_id)
