@@ -131,7 +131,7 @@ impl Stage {
 
     /// The payer's stars are taken; the update that would tell us.
     pub fn pays(&self, payer: i64, order_id: &str, stars: i64) -> (String, Value) {
-        let charge_id = self.api.pay(payer, order_id, stars);
+        let charge_id = self.api.pay(BOT, payer, order_id, stars);
         let update = paid(self.next_update(), payer, order_id, stars, &charge_id, self.app.clock.now());
         (charge_id, update)
     }

@@ -38,6 +38,7 @@ pub enum Act {
 /// A payment as Telegram has it.
 #[derive(Debug, Clone)]
 struct Charge {
+    bot: String,
     payer: i64,
     amount: i64,
     payload: String,
@@ -55,7 +56,8 @@ pub struct Call {
 type Script = Box<dyn FnMut(&Call) -> Act + Send>;
 
 struct Inner {
-    lines: Vec<Value>,
+    /// Each with the bot whose list it is in.
+    lines: Vec<(String, Value)>,
     charges: HashMap<String, Charge>,
     /// How often a refund has moved stars, by charge.
     effects: HashMap<String, u32>,
@@ -121,18 +123,19 @@ impl FakeBotApi {
         self.inner().now = now;
     }
 
-    /// Takes a payer's stars: the charge's id. Nobody is told.
-    pub fn pay(&self, payer: i64, payload: &str, amount: i64) -> String {
+    /// Takes a payer's stars for a bot: the charge's id. Nobody is told.
+    pub fn pay(&self, bot: i64, payer: i64, payload: &str, amount: i64) -> String {
         let mut inner = self.inner();
         inner.number += 1;
         let charge_id = format!("stx{:06}_{payer}", inner.number);
-        let charge = Charge { payer, amount, payload: payload.to_owned(), refunded: false };
+        let bot = bot.to_string();
+        let charge = Charge { bot: bot.clone(), payer, amount, payload: payload.to_owned(), refunded: false };
         let line = json!({
             "id": charge_id, "amount": amount, "date": inner.now,
             "source": { "type": "user", "transaction_type": "invoice_payment", "invoice_payload": payload,
                         "user": { "id": payer, "is_bot": false, "first_name": "Payer" } },
         });
-        inner.lines.push(line);
+        inner.lines.push((bot, line));
         inner.charges.insert(charge_id.clone(), charge);
         charge_id
     }
@@ -142,12 +145,12 @@ impl FakeBotApi {
         refund(&mut self.inner(), charge_id);
     }
 
-    /// Adds a line of any shape.
-    pub fn add_line(&self, line: Value) {
-        self.inner().lines.push(line);
+    /// Adds a line of any shape to a bot's list.
+    pub fn add_line(&self, bot: i64, line: Value) {
+        self.inner().lines.push((bot.to_string(), line));
     }
 
-    /// Moves the balance, as if stars had been withdrawn.
+    /// Moves every bot's balance, as if stars had been withdrawn.
     pub fn shift_balance(&self, by: i64) {
         self.inner().balance_shift += by;
     }
@@ -175,7 +178,7 @@ fn refund(inner: &mut Inner, charge_id: &str) {
         "receiver": { "type": "user", "transaction_type": "invoice_payment", "invoice_payload": charge.payload,
                       "user": { "id": charge.payer, "is_bot": false, "first_name": "Payer" } },
     });
-    inner.lines.push(line);
+    inner.lines.push((charge.bot.clone(), line));
     *inner.effects.entry(charge_id.to_owned()).or_default() += 1;
 }
 
@@ -242,6 +245,7 @@ fn perform(inner: &mut Inner, call: &Call) -> (StatusCode, Value) {
             let payer = call.params["user_id"].as_i64();
             match inner.charges.get(&charge_id) {
                 None => bad("Bad Request: CHARGE_NOT_FOUND"),
+                Some(charge) if charge.bot != call.bot => bad("Bad Request: CHARGE_NOT_FOUND"),
                 Some(charge) if Some(charge.payer) != payer => bad("Bad Request: USER_ID_INVALID"),
                 Some(charge) if charge.refunded => bad("Bad Request: CHARGE_ALREADY_REFUNDED"),
                 Some(_) => {
@@ -253,11 +257,13 @@ fn perform(inner: &mut Inner, call: &Call) -> (StatusCode, Value) {
         "getStarTransactions" => {
             let offset = usize::try_from(call.params["offset"].as_i64().unwrap_or(0)).unwrap_or(0);
             let limit = usize::try_from(call.params["limit"].as_i64().unwrap_or(100)).unwrap_or(100);
-            let page: Vec<Value> = inner.lines.iter().skip(offset).take(limit).cloned().collect();
+            let of_bot = inner.lines.iter().filter(|(bot, _)| *bot == call.bot).map(|(_, line)| line.clone());
+            let page: Vec<Value> = of_bot.skip(offset).take(limit).collect();
             ok(json!({ "transactions": page }))
         }
         "getMyStarBalance" => {
-            let stars: i64 = inner.charges.values().filter(|charge| !charge.refunded).map(|charge| charge.amount).sum();
+            let kept = inner.charges.values().filter(|charge| charge.bot == call.bot && !charge.refunded);
+            let stars: i64 = kept.map(|charge| charge.amount).sum();
             ok(json!({ "amount": stars + inner.balance_shift }))
         }
         _ => (StatusCode::NOT_FOUND, json!({ "ok": false, "error_code": 404, "description": "Not Found" })),

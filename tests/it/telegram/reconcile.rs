@@ -5,7 +5,7 @@ use chrono::TimeDelta;
 use hamyon::provider::telegram::wire::{Line, read_line};
 use serde_json::{Value, json};
 
-use super::{ALICE, BOB, PRICE, Stage};
+use super::{ALICE, BOB, BOT, PRICE, Stage};
 use crate::support::fake_bot_api::Act;
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn the_list_is_read_from_where_it_was_left_with_a_small_overlap() {
     let stage = Stage::start().await;
     stage.top_up_order("t", ALICE, PRICE).await;
     for _ in 0..250 {
-        stage.api.pay(ALICE, "t", PRICE);
+        stage.api.pay(BOT, ALICE, "t", PRICE);
     }
     assert_eq!(stage.reconcile().await, 250);
     let offsets = |stage: &Stage| -> Vec<i64> {
@@ -84,7 +84,7 @@ async fn the_list_is_read_from_where_it_was_left_with_a_small_overlap() {
         of_the_first.map(|call| call.params["offset"].as_i64().expect("an offset")).collect()
     };
     assert_eq!(offsets(&stage), [0, 100, 200]);
-    stage.api.pay(ALICE, "t", PRICE);
+    stage.api.pay(BOT, ALICE, "t", PRICE);
     assert_eq!(stage.reconcile().await, 1);
     assert_eq!(offsets(&stage), [0, 100, 200, 230]);
     assert_eq!(stage.app.count("SELECT count(*) FROM receipts").await, 251);
@@ -96,7 +96,7 @@ async fn the_place_in_the_list_is_never_before_what_was_booked_and_never_behind_
     let stage = Stage::start().await;
     stage.top_up_order("t", ALICE, PRICE).await;
     for _ in 0..150 {
-        stage.api.pay(ALICE, "t", PRICE);
+        stage.api.pay(BOT, ALICE, "t", PRICE);
     }
     let mut pages = 0;
     stage.api.fares(move |call| {
@@ -120,6 +120,7 @@ async fn b5_a_chargeback_shows_in_the_list_only_and_is_a_persons() {
     stage.reconcile().await;
     stage.api.charge_back(&charge_id);
     stage.api.shift_balance(-1);
+    stage.api.fares(|call| if call.bot == "222" { Act::Refuse(500, "Internal Server Error") } else { Act::Do });
     stage.later(TimeDelta::hours(1)).await;
     assert_eq!(stage.reconcile().await, 1);
     assert_eq!(stage.cases().await, ["unasked_refund", "negative_balance"]);
@@ -157,7 +158,7 @@ async fn one_odd_line_keeps_no_other_from_being_read() {
         json!(null),
     ];
     for line in odd {
-        stage.api.add_line(line);
+        stage.api.add_line(BOT, line);
     }
     let broken = [
         json!({ "id": "y1", "amount": "5", "date": 1, "source": { "type": "user", "invoice_payload": "t",
@@ -168,9 +169,9 @@ async fn one_odd_line_keeps_no_other_from_being_read() {
         json!({ "amount": 5, "date": 1, "source": { "type": "user", "invoice_payload": "t", "user": { "id": 7 } } }),
     ];
     for line in broken {
-        stage.api.add_line(line);
+        stage.api.add_line(BOT, line);
     }
-    stage.api.pay(ALICE, "t", PRICE);
+    stage.api.pay(BOT, ALICE, "t", PRICE);
     stage.reconcile().await;
     assert_eq!(stage.app.count("SELECT count(*) FROM receipts").await, 1);
     assert_eq!(stage.cases().await, ["unread_line"; 4]);
