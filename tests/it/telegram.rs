@@ -212,6 +212,16 @@ impl Stage {
             .await
     }
 
+    /// Stars that came in and have not gone back, by the book.
+    pub async fn received(&self) -> i64 {
+        self.app
+            .count(
+                "SELECT coalesce(sum(amount), 0)::bigint FROM wallet_transactions
+                  WHERE currency = 'XTR' AND kind IN ('top_up', 'top_up_reversal')",
+            )
+            .await
+    }
+
     /// The rows in stars, each as `kind amount pocket`.
     pub async fn rows(&self) -> Vec<String> {
         sqlx::query_scalar(

@@ -21,5 +21,5 @@ pub mod state;
 mod store;
 
 pub use checkout::{CheckoutTerms, Question, check_out};
-pub use receipt::{Outcome, Receipt, Received, Source, is_prepaid, receive};
+pub use receipt::{Outcome, Receipt, Received, Source, find_known, is_prepaid, receive};
 pub use state::{Answer, Decision, No};

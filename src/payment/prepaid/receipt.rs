@@ -87,6 +87,18 @@ pub async fn is_prepaid(conn: &mut PgConnection, payment_id: i64) -> Result<bool
     Ok(store::find_receipt(conn, payment_id).await?.is_some())
 }
 
+/// Which of these payments are in the book, each with whether it has gone back. Reads only.
+///
+/// # Errors
+/// A fault.
+pub async fn find_known(
+    conn: &mut PgConnection,
+    provider: &'static str,
+    external_ids: &[String],
+) -> Result<Vec<(String, bool)>, Fault> {
+    store::find_known(conn, provider, external_ids).await
+}
+
 /// Takes note of money that came (B4). `book` is the currency that the provider's book is kept in.
 ///
 /// # Errors

@@ -143,6 +143,23 @@ pub async fn find_receipt(conn: &mut PgConnection, payment_id: i64) -> Result<Op
     row.map(|row| Decision::from_columns(&row.decision, row.why.as_deref())).transpose()
 }
 
+pub async fn find_known(
+    conn: &mut PgConnection,
+    provider: &str,
+    external_ids: &[String],
+) -> Result<Vec<(String, bool)>, Fault> {
+    let rows = sqlx::query!(
+        r#"-- prepaid::find_known
+           SELECT external_id, cancelled_at IS NOT NULL AS "gone!"
+             FROM payments WHERE provider = $1 AND mode = 'live' AND external_id = ANY ($2)"#,
+        provider,
+        external_ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.external_id, row.gone)).collect())
+}
+
 pub async fn insert_refund_task(
     conn: &mut PgConnection,
     payment_id: i64,

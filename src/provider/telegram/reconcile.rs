@@ -5,6 +5,7 @@
 //! uses, and they do nothing twice; so a line that is read again, or was told by the webhook meanwhile, changes
 //! nothing.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 
 use chrono::TimeDelta;
@@ -14,8 +15,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::bot_api::CallError;
 use super::webhook::{never_refused, note};
-use super::wire::{GoneBack, Line, Paid, read_line};
-use super::{Bot, PROVIDER, Telegram, store};
+use super::wire::{GoneBack, Line, Paid, Unread, read_line};
+use super::{Bot, PROVIDER, Telegram, charge_of, prefix, store};
 use crate::fault::{Error, Fault};
 use crate::payment::Refusal;
 use crate::payment::prepaid::case::{self, CaseKind, NewCase};
@@ -62,8 +63,10 @@ impl Telegram {
         let mut found: u64 = 0;
         loop {
             let page = self.api.star_transactions(bot, offset, PAGE_LINES).await.map_err(Error::Refused)?;
-            for line in &page {
-                found = found.saturating_add(self.take_line(bot, line).await?);
+            let lines: Vec<(&Value, Result<Line, Unread>)> = page.iter().map(|line| (line, read_line(line))).collect();
+            let known = self.known(bot, &lines).await?;
+            for (line, read) in &lines {
+                found = found.saturating_add(self.take_line(bot, line, read, &known).await?);
             }
             let lines = i64::try_from(page.len()).unwrap_or(0);
             offset = offset.saturating_add(lines);
@@ -77,12 +80,44 @@ impl Telegram {
         }
     }
 
+    /// Which payments of a page are in the book, and whether they have gone back. Almost every line of almost every
+    /// page is there already, and one question for all of them is enough to know.
+    async fn known(
+        &self,
+        bot: &Bot,
+        lines: &[(&Value, Result<Line, Unread>)],
+    ) -> Result<HashMap<String, bool>, Fault> {
+        let external_ids: Vec<String> = lines
+            .iter()
+            .filter_map(|(_, read)| match read {
+                Ok(Line::Paid(paid)) => Some(&paid.charge_id),
+                Ok(Line::GoneBack(gone)) => Some(&gone.charge_id),
+                Ok(Line::Other) | Err(_) => None,
+            })
+            .map(|charge_id| format!("{}{charge_id}", prefix(bot.bot_id)))
+            .collect();
+        let mut conn = self.db.pool().acquire().await?;
+        let known = prepaid::find_known(&mut conn, PROVIDER, &external_ids).await?;
+        Ok(known
+            .into_iter()
+            .map(|(external_id, gone)| (charge_of(bot.bot_id, &external_id).to_owned(), gone))
+            .collect())
+    }
+
     /// Brings one line into the book; 1 when it wasn't there.
-    async fn take_line(&self, bot: &Bot, line: &Value) -> Result<u64, Fault> {
-        let taken = match read_line(line) {
+    async fn take_line(
+        &self,
+        bot: &Bot,
+        line: &Value,
+        read: &Result<Line, Unread>,
+        known: &HashMap<String, bool>,
+    ) -> Result<u64, Fault> {
+        let taken = match read {
             Ok(Line::Other) => return Ok(0),
-            Ok(Line::Paid(paid)) => self.take_paid(bot, &paid).await,
-            Ok(Line::GoneBack(gone)) => self.take_gone_back(bot, &gone).await,
+            Ok(Line::Paid(paid)) if known.contains_key(&paid.charge_id) => return Ok(0),
+            Ok(Line::GoneBack(gone)) if known.get(&gone.charge_id) == Some(&true) => return Ok(0),
+            Ok(Line::Paid(paid)) => self.take_paid(bot, paid).await,
+            Ok(Line::GoneBack(gone)) => self.take_gone_back(bot, gone).await,
             // One line that can't be read must not keep the others from being read.
             Err(unread) => {
                 let hash: [u8; 32] = Sha256::digest(line.to_string().as_bytes()).into();
