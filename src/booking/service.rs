@@ -85,11 +85,11 @@ pub async fn create_slots(
 pub async fn list_free(conn: &mut PgConnection, query: &FreeSlotQuery) -> Result<Vec<FreeSlot>, Fault> {
     let slots = store::list_free(conn, query).await?;
     let ids: Vec<i64> = slots.iter().map(|slot| slot.slot_id).collect();
-    let mut prices = store::prices(conn, &ids).await?.into_iter().peekable();
+    let prices = store::prices(conn, &ids).await?;
     let mut free: Vec<FreeSlot> = slots.into_iter().map(|slot| FreeSlot { slot, prices: Vec::new() }).collect();
     let places: std::collections::HashMap<i64, usize> =
         free.iter().enumerate().map(|(place, free)| (free.slot.slot_id, place)).collect();
-    while let Some((slot_id, price)) = prices.next() {
+    for (slot_id, price) in prices {
         if let Some(free) = places.get(&slot_id).and_then(|place| free.get_mut(*place)) {
             free.prices.push(price);
         }
@@ -221,12 +221,7 @@ pub struct Booked {
 ///
 /// # Errors
 /// A fault; the hold was decided about by [`Standing::book`] under the same lock.
-pub async fn book(
-    conn: &mut PgConnection,
-    slot: &Locked,
-    hold: &Hold,
-    payment_id: i64,
-) -> Result<Booked, Fault> {
+pub async fn book(conn: &mut PgConnection, slot: &Locked, hold: &Hold, payment_id: i64) -> Result<Booked, Fault> {
     store::end_hold(conn, hold.hold_id, slot.now).await?;
     let booking_id = store::insert_booking(conn, slot.slot_id, &hold.order_id, payment_id, slot.now).await?;
     Ok(Booked { booking_id, slot_id: slot.slot_id })
@@ -245,9 +240,7 @@ pub async fn cancel(
 ) -> Result<Booking, Fault> {
     let now = store::database_now(conn).await?;
     store::cancel_booking(conn, booking_id, now, by, reason, refund).await?;
-    store::find_booking(conn, booking_id)
-        .await?
-        .ok_or_else(|| Fault::new("a cancelled booking was not there to read"))
+    store::find_booking(conn, booking_id).await?.ok_or_else(|| Fault::new("a cancelled booking was not there to read"))
 }
 
 /// A booking. Reads only.

@@ -80,12 +80,7 @@ impl Standing {
     ///
     /// # Errors
     /// Why it doesn't.
-    pub fn book(
-        &self,
-        order_id: &OrderId,
-        payment_id: Option<i64>,
-        now: DateTime<Utc>,
-    ) -> Result<&Hold, SlotRefusal> {
+    pub fn book(&self, order_id: &OrderId, payment_id: Option<i64>, now: DateTime<Utc>) -> Result<&Hold, SlotRefusal> {
         if self.booked_by.is_some() {
             return Err(SlotRefusal::Booked);
         }

@@ -334,9 +334,7 @@ impl From<CaseRefusal> for Problem {
                 Self::conflict("case_resolved", "Somebody has resolved the case already", detail)
                     .with("resolved_by", resolved_by)
             }
-            CaseRefusal::NoMoney(_) => {
-                Self::unprocessable("case_has_no_money", "No money waits for this case", detail)
-            }
+            CaseRefusal::NoMoney(_) => Self::unprocessable("case_has_no_money", "No money waits for this case", detail),
             CaseRefusal::MoneyWaits(_) => {
                 Self::unprocessable("case_money_waits", "Somebody has to say where the money goes", detail)
             }
@@ -447,10 +445,12 @@ impl From<support::Refusal> for Problem {
                 Self::unprocessable("goes_through_provider", "A top-up goes back through its provider", detail)
                     .with("transaction", seq)
             }
-            Refusal::GoesThroughBooking { seq, .. } => {
-                Self::unprocessable("goes_through_booking", "A booking gives its money back by its cancellation", detail)
-                    .with("transaction", seq)
-            }
+            Refusal::GoesThroughBooking { seq, .. } => Self::unprocessable(
+                "goes_through_booking",
+                "A booking gives its money back by its cancellation",
+                detail,
+            )
+            .with("transaction", seq),
             Refusal::UnknownRequest(_) => Self::not_found("request_not_found", detail),
             Refusal::OwnRequest(request_id) => {
                 forbidden("own_request", "Somebody else decides").with("request_id", request_id)

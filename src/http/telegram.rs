@@ -32,13 +32,12 @@ pub async fn webhook(
     if !app.telegram.knows(secret.as_deref()) {
         return to_response(Reply::Stranger);
     }
-    let body = match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, BODY_BYTES_MAX)).await {
-        Ok(Ok(body)) => body.to_vec(),
-        Ok(Err(_)) | Err(_) => {
-            tracing::error!(reference = request_id, "an update of Telegram did not arrive whole");
-            return to_response(Reply::Again);
-        }
+    let body = tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, BODY_BYTES_MAX)).await;
+    let Ok(Ok(body)) = body else {
+        tracing::error!(reference = request_id, "an update of Telegram did not arrive whole");
+        return to_response(Reply::Again);
     };
+    let body = body.to_vec();
     let worker = app.clone();
     let reference = request_id.clone();
     let delivered = Delivered { secret, body, received, request_id };

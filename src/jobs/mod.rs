@@ -32,14 +32,8 @@ pub enum Job {
 
 impl Job {
     /// Every job.
-    pub const ALL: [Self; 6] = [
-        Self::PaymeSweep,
-        Self::FeeRun,
-        Self::Reminders,
-        Self::Outbox,
-        Self::TelegramRefunds,
-        Self::TelegramReconcile,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::PaymeSweep, Self::FeeRun, Self::Reminders, Self::Outbox, Self::TelegramRefunds, Self::TelegramReconcile];
 
     /// Its name in metrics and logs.
     #[must_use]

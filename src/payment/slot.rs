@@ -22,11 +22,7 @@ pub async fn check_free(conn: &mut PgConnection, slot_id: i64, order_id: &OrderI
 }
 
 /// Locks an order's slot when it is to be had.
-pub async fn lock_free(
-    conn: &mut PgConnection,
-    slot_id: i64,
-    order_id: &OrderId,
-) -> Result<Locked, Error<Refusal>> {
+pub async fn lock_free(conn: &mut PgConnection, slot_id: i64, order_id: &OrderId) -> Result<Locked, Error<Refusal>> {
     let slot = booking::lock_and_read(conn, slot_id, order_id).await?;
     slot.standing.check_free(slot.now).map_err(|why| Error::Refused(Refusal::of_slot(order_id, why)))?;
     Ok(slot)
@@ -62,9 +58,7 @@ async fn slot_of(conn: &mut PgConnection, payment: &Payment) -> Result<Option<(i
 /// Frees the slot of a payment that will never be performed.
 pub async fn release(conn: &mut PgConnection, payment: &Payment) -> Result<(), Fault> {
     match (payment.mode, slot_of(conn, payment).await?) {
-        (Mode::Live, Some((slot_id, _))) => {
-            booking::end_hold_of_payment(conn, slot_id, payment.payment_id).await
-        }
+        (Mode::Live, Some((slot_id, _))) => booking::end_hold_of_payment(conn, slot_id, payment.payment_id).await,
         (Mode::Live, None) | (Mode::Test, _) => Ok(()),
     }
 }

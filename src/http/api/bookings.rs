@@ -11,7 +11,9 @@ use super::ProblemDocument;
 use crate::booking::{self, Booking, RefundTo};
 use crate::fault::{Error, Fault, Widen as _};
 use crate::http::error::Problem;
-use crate::http::extract::{Caller, IdempotencyKey, Json, Named, NoParameters, PathName, PaymentsWrite, Query, TenantsRead};
+use crate::http::extract::{
+    Caller, IdempotencyKey, Json, Named, NoParameters, PathName, PaymentsWrite, Query, TenantsRead,
+};
 use crate::idempotency::{self, Answer, Claim, Claimed, KeyReused};
 use crate::ids::{InvalidName, Reason};
 use crate::payment::{RefundWish, Unbook, UnbookRefusal, unbook};
@@ -86,9 +88,8 @@ pub async fn get(
     Named(BookingNumber(booking_id)): Named<BookingNumber>,
 ) -> Result<axum::Json<BookingBody>, Problem> {
     let mut conn = caller.db().pool().acquire().await.map_err(Fault::from)?;
-    let booking = booking::find_booking(&mut conn, booking_id)
-        .await?
-        .ok_or(UnbookRefusal::UnknownBooking(booking_id))?;
+    let booking =
+        booking::find_booking(&mut conn, booking_id).await?.ok_or(UnbookRefusal::UnknownBooking(booking_id))?;
     Ok(axum::Json(BookingBody::new(&booking)))
 }
 
@@ -158,9 +159,7 @@ pub async fn cancel(
                 .run("booking_cancel", |conn| {
                     async move {
                         let now = clock.now();
-                        if let Claimed::Answered(answer) =
-                            idempotency::claim(conn, claim, now).await.widen()?
-                        {
+                        if let Claimed::Answered(answer) = idempotency::claim(conn, claim, now).await.widen()? {
                             return Ok(answer);
                         }
                         let booking = unbook(conn, ask, actor, now).await.widen()?;

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ProblemDocument;
+use crate::booking;
 use crate::http::error::Problem;
 use crate::http::extract::{Caller, Json, Named, NoParameters, PaymentsWrite, Query, TenantsRead};
 use crate::ids::{OrderId, TenantId};
-use crate::booking;
 use crate::money::{Currency, MinorUnits};
 use crate::payment::order::{self, Order, OrderStatus};
 use crate::provider::telegram;
@@ -105,7 +105,7 @@ pub async fn create(
         Some(amount) => super::amount("amount", amount, &currency)?,
         None => price_of_slot(&caller, body.slot_id, &currency).await?,
     };
-    let payer = body.payer.map(|payer| check_payer(payer)).transpose()?;
+    let payer = body.payer.map(check_payer).transpose()?;
     if currency.code.as_str() == telegram::CURRENCY && payer.is_none() {
         return Err(Problem::invalid_field("payer", "is needed for an order in stars: the Telegram user's number"));
     }

@@ -283,9 +283,7 @@ pub async fn resolve(
                 .run("case_resolve", |conn| {
                     async move {
                         let now = clock.now();
-                        if let Claimed::Answered(answer) =
-                            idempotency::claim(conn, claim, now).await.widen()?
-                        {
+                        if let Claimed::Answered(answer) = idempotency::claim(conn, claim, now).await.widen()? {
                             return Ok(answer);
                         }
                         let case = deed.perform(conn, now).await.widen()?;
@@ -327,13 +325,8 @@ impl Deed {
     ///
     /// # Errors
     /// [`CaseRefusal`].
-    pub async fn perform(
-        &self,
-        conn: &mut sqlx::PgConnection,
-        now: DateTime<Utc>,
-    ) -> Result<Case, Error<CaseRefusal>> {
-        let case =
-            case::resolve(conn, self.case_id, &self.resolution, self.note.as_ref(), &self.actor, now).await?;
+    pub async fn perform(&self, conn: &mut sqlx::PgConnection, now: DateTime<Utc>) -> Result<Case, Error<CaseRefusal>> {
+        let case = case::resolve(conn, self.case_id, &self.resolution, self.note.as_ref(), &self.actor, now).await?;
         audit::write(conn, &self.who, &self.line(true, ""), now).await?;
         Ok(case)
     }

@@ -217,7 +217,7 @@ pub async fn create(
             }
             Wanted::One(slot)
         }
-        (None, None, Some(pattern)) => Wanted::Pattern(weekly(pattern)?),
+        (None, None, Some(pattern)) => Wanted::Pattern(weekly(&pattern)?),
         _ => return Err(Problem::invalid("give starts_at and ends_at, or a pattern")),
     };
     let now = caller.app.clock.now();
@@ -243,10 +243,7 @@ enum Wanted {
     Pattern(WeeklyPattern),
 }
 
-async fn prices(
-    caller: &Caller<PaymentsWrite>,
-    bodies: &[PriceBody],
-) -> Result<(Vec<Price>, Vec<PriceBody>), Problem> {
+async fn prices(caller: &Caller<PaymentsWrite>, bodies: &[PriceBody]) -> Result<(Vec<Price>, Vec<PriceBody>), Problem> {
     let (mut prices, mut shown): (Vec<Price>, Vec<PriceBody>) = (Vec::new(), Vec::new());
     for (index, body) in bodies.iter().enumerate() {
         let name = |field: &str| format!("prices[{index}].{field}");
@@ -264,7 +261,7 @@ async fn prices(
     Ok((prices, shown))
 }
 
-fn weekly(body: PatternBody) -> Result<WeeklyPattern, Problem> {
+fn weekly(body: &PatternBody) -> Result<WeeklyPattern, Problem> {
     let weekdays = body
         .weekdays
         .iter()

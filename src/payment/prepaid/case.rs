@@ -166,12 +166,7 @@ pub(super) async fn close_of_payment(
 ///
 /// # Errors
 /// A fault.
-pub async fn list(
-    conn: &mut PgConnection,
-    open: bool,
-    before: Option<i64>,
-    limit: i64,
-) -> Result<Vec<Case>, Fault> {
+pub async fn list(conn: &mut PgConnection, open: bool, before: Option<i64>, limit: i64) -> Result<Vec<Case>, Fault> {
     store::list_cases(conn, open, before, limit).await
 }
 

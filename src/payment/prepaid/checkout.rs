@@ -87,11 +87,7 @@ pub(super) async fn lock_order_and_slot(
 ///
 /// # Errors
 /// A fault: nothing was written, and the caller says no.
-pub async fn check_out(
-    conn: &mut PgConnection,
-    question: &Question,
-    terms: &CheckoutTerms,
-) -> Result<Answer, Fault> {
+pub async fn check_out(conn: &mut PgConnection, question: &Question, terms: &CheckoutTerms) -> Result<Answer, Fault> {
     store::bound_waiting(conn, terms.lock_timeout, terms.statement_timeout).await?;
     let locked = lock_order_and_slot(conn, &question.named_order).await?;
     if let Some(stored) = store::find_checkout(conn, question.provider, &question.query_id).await? {

@@ -14,9 +14,7 @@ use crate::ids::{Actor, Pocket, TenantId};
 use crate::ledger::Kind;
 use crate::money::{CurrencyCode, MinorUnits};
 use crate::outbox::EventKind;
-use crate::payment::{
-    AccountRef, NewPayment, Payment, PaymentKey, Refusal, State, service, slot, store as payments,
-};
+use crate::payment::{AccountRef, NewPayment, Payment, PaymentKey, Refusal, State, service, slot, store as payments};
 
 /// How we know of money.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,11 +189,7 @@ async fn insert_payment(
     Ok(Some(Payment { state: State::Performed { performed_at: now }, ..payment }))
 }
 
-async fn book_slot(
-    conn: &mut PgConnection,
-    locked: &LockedOrder,
-    payment: &Payment,
-) -> Result<Option<Booked>, Fault> {
+async fn book_slot(conn: &mut PgConnection, locked: &LockedOrder, payment: &Payment) -> Result<Option<Booked>, Fault> {
     let Some(slot) = &locked.slot else { return Ok(None) };
     let hold = slot
         .standing

@@ -123,11 +123,7 @@ pub struct Known<'a> {
 ///
 /// # Errors
 /// Why not.
-pub fn decide_checkout(
-    known: &Known<'_>,
-    offer: Offer<'_>,
-    hold_for: TimeDelta,
-) -> Result<Option<DateTime<Utc>>, No> {
+pub fn decide_checkout(known: &Known<'_>, offer: Offer<'_>, hold_for: TimeDelta) -> Result<Option<DateTime<Utc>>, No> {
     check_offer(known.order, offer)?;
     check_open(known)?;
     let Some(slot) = known.slot else { return Ok(None) };
@@ -149,11 +145,9 @@ pub fn repeat_checkout(known: &Known<'_>) -> Result<(), No> {
 fn check_open(known: &Known<'_>) -> Result<(), No> {
     match status(known.order, known.standing, false, known.now) {
         OrderStatus::Open => Ok(()),
-        OrderStatus::Busy
-        | OrderStatus::Paid
-        | OrderStatus::Refunded
-        | OrderStatus::Expired
-        | OrderStatus::Closed => Err(No::NotPayable),
+        OrderStatus::Busy | OrderStatus::Paid | OrderStatus::Refunded | OrderStatus::Expired | OrderStatus::Closed => {
+            Err(No::NotPayable)
+        }
     }
 }
 

@@ -28,11 +28,7 @@ pub async fn bound_waiting(conn: &mut PgConnection, lock: Duration, statement: D
     Ok(())
 }
 
-pub async fn find_checkout(
-    conn: &mut PgConnection,
-    provider: &str,
-    query_id: &str,
-) -> Result<Option<Answer>, Fault> {
+pub async fn find_checkout(conn: &mut PgConnection, provider: &str, query_id: &str) -> Result<Option<Answer>, Fault> {
     let row = sqlx::query!(
         "-- prepaid::find_checkout
          SELECT refusal FROM checkouts WHERE provider = $1 AND query_id = $2",

@@ -30,7 +30,10 @@ impl Bot {
             .filter(|(_, key)| !key.is_empty() && key.bytes().all(is_secret_byte))
             .and_then(|(number, _)| number.parse::<i64>().ok())
             .filter(|number| *number > 0)
-            .ok_or(InvalidName { what: "a bot's token", rule: "must look like 123456:AbC-dEf, as BotFather gives it" })?;
+            .ok_or(InvalidName {
+                what: "a bot's token",
+                rule: "must look like 123456:AbC-dEf, as BotFather gives it",
+            })?;
         let shape = (1..=256).contains(&webhook_secret.len()) && webhook_secret.bytes().all(is_secret_byte);
         if !shape {
             return Err(InvalidName {
@@ -38,11 +41,7 @@ impl Bot {
                 rule: "must be 1 to 256 characters of A-Z a-z 0-9 _ -",
             });
         }
-        Ok(Self {
-            bot_id,
-            token: SecretString::from(token),
-            webhook_secret: SecretString::from(webhook_secret),
-        })
+        Ok(Self { bot_id, token: SecretString::from(token), webhook_secret: SecretString::from(webhook_secret) })
     }
 }
 

@@ -136,6 +136,6 @@ fn prefix(bot_id: i64) -> String {
 }
 
 /// The charge of a payment's id.
-fn charge_of<'a>(bot_id: i64, external_id: &'a str) -> &'a str {
+fn charge_of(bot_id: i64, external_id: &str) -> &str {
     external_id.strip_prefix(&prefix(bot_id)).unwrap_or(external_id)
 }

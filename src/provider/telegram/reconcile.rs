@@ -14,7 +14,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::bot_api::CallError;
-use super::webhook::{never_refused, note};
+use super::webhook::{hex, never_refused, note};
 use super::wire::{GoneBack, Line, Paid, Unread, read_line};
 use super::{Bot, PROVIDER, Telegram, charge_of, prefix, store};
 use crate::fault::{Error, Fault};
@@ -82,11 +82,7 @@ impl Telegram {
 
     /// Which payments of a page are in the book, and whether they have gone back. Almost every line of almost every
     /// page is there already, and one question for all of them is enough to know.
-    async fn known(
-        &self,
-        bot: &Bot,
-        lines: &[(&Value, Result<Line, Unread>)],
-    ) -> Result<HashMap<String, bool>, Fault> {
+    async fn known(&self, bot: &Bot, lines: &[(&Value, Result<Line, Unread>)]) -> Result<HashMap<String, bool>, Fault> {
         let external_ids: Vec<String> = lines
             .iter()
             .filter_map(|(_, read)| match read {
@@ -121,7 +117,7 @@ impl Telegram {
             // One line that can't be read must not keep the others from being read.
             Err(unread) => {
                 let hash: [u8; 32] = Sha256::digest(line.to_string().as_bytes()).into();
-                let hash: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+                let hash = hex(&hash);
                 let text: String = line.to_string().chars().take(1_000).collect();
                 let why = format!(
                     "A line of the list of bot {} can't be read ({unread}) and isn't in the book: {text}",
@@ -134,7 +130,7 @@ impl Telegram {
     }
 
     async fn take_paid(&self, bot: &Bot, paid: &Paid) -> Result<bool, Fault> {
-        let receipt = &self.receipt(bot.bot_id, paid, Source::Statement)?;
+        let receipt = &Self::receipt(bot.bot_id, paid, Source::Statement)?;
         let lost = self.clock.now().signed_duration_since(paid.paid_at) > ON_ITS_WAY;
         let received = self
             .db

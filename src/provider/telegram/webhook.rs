@@ -15,10 +15,10 @@ use super::auth::bot_of;
 use super::wire::{GoneBack, Numbered, Paid, PreCheckout, Unread, Update, read_update};
 use super::{AnswerBy, Bot, PROVIDER, Telegram, store, words};
 use crate::fault::{Error, Fault};
+use crate::payment::Refusal;
 use crate::payment::prepaid::case::{self, CaseKind, NewCase};
 use crate::payment::prepaid::refund::{ConfirmedBy, Refunded};
 use crate::payment::prepaid::{self, Answer, Question, Receipt, Received, Source, refund};
-use crate::payment::Refusal;
 
 /// What Telegram gives us from its sending of a query to the arrival of our answer is ten seconds. Two of them are
 /// for the ways there and back.
@@ -140,13 +140,7 @@ impl Telegram {
     }
 
     /// Decides about a query and commits.
-    async fn ask(
-        &self,
-        bot: &Bot,
-        update_id: i64,
-        query: &PreCheckout,
-        body: &[u8],
-    ) -> Result<Answer, Fault> {
+    async fn ask(&self, bot: &Bot, update_id: i64, query: &PreCheckout, body: &[u8]) -> Result<Answer, Fault> {
         let question = &Question {
             provider: PROVIDER,
             query_id: format!("{}:{}", bot.bot_id, query.id),
@@ -170,7 +164,7 @@ impl Telegram {
     }
 
     async fn paid(&self, bot: &Bot, update_id: i64, paid: &Paid, call: &Delivered) -> Result<Reply, Error<Refusal>> {
-        let receipt = &self.receipt(bot.bot_id, paid, Source::Update)?;
+        let receipt = &Self::receipt(bot.bot_id, paid, Source::Update)?;
         let (bot_id, body) = (bot.bot_id, &call.body);
         let received = self
             .db
@@ -189,7 +183,7 @@ impl Telegram {
     }
 
     /// A payment in the payment room's words.
-    pub(super) fn receipt(&self, bot_id: i64, paid: &Paid, source: Source) -> Result<Receipt, Fault> {
+    pub(super) fn receipt(bot_id: i64, paid: &Paid, source: Source) -> Result<Receipt, Fault> {
         let key = Self::key(bot_id, &paid.charge_id)
             .map_err(|error| Fault::new("a charge's id breaks its rule").because(error))?;
         let named_order = storable(&paid.payload);
@@ -299,7 +293,7 @@ fn text(body: &[u8]) -> String {
     String::from_utf8_lossy(kept).replace('\0', "\u{FFFD}")
 }
 
-fn hex(hash: &[u8]) -> String {
+pub(super) fn hex(hash: &[u8]) -> String {
     use std::fmt::Write as _;
     hash.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -20,7 +20,8 @@ async fn order(stage: &Stage, order_id: &str, slot_id: i64) {
 }
 
 async fn create(app: &TestApp, number: u32, order_id: &str) -> Value {
-    let params = json!({ "id": id(number), "time": app.now_ms(), "amount": AMOUNT, "account": { "order_id": order_id } });
+    let params =
+        json!({ "id": id(number), "time": app.now_ms(), "amount": AMOUNT, "account": { "order_id": order_id } });
     app.payme("CreateTransaction", params).await
 }
 

@@ -138,7 +138,10 @@ async fn what_isnt_a_slot_is_refused_with_the_field_that_is_wrong() {
     let days = &["mon"];
     for (body, status) in [
         (json!({ "resource_id": "room" }), 400),
-        (json!({ "resource_id": "nothing", "starts_at": "2026-12-05T10:00:00Z", "ends_at": "2026-12-05T11:00:00Z" }), 404),
+        (
+            json!({ "resource_id": "nothing", "starts_at": "2026-12-05T10:00:00Z", "ends_at": "2026-12-05T11:00:00Z" }),
+            404,
+        ),
         (one("2026-12-05T10:00:00Z", "2026-12-05T10:00:00Z"), 400),
         (one("2026-12-05T10:00:00Z", "2026-12-05T09:00:00Z"), 400),
         (one("2026-12-05T10:00:00Z", "2028-12-05T09:00:00Z"), 400),

@@ -98,7 +98,10 @@ async fn b3_an_answer_that_timed_out_frees_nothing() {
         stage.api.fares(|_| Act::Do);
         send(&stage.app, SECRET, &stage.query("qb", BOB, "b")).await;
         let last = stage.api.calls().pop().expect("a call");
-        assert_eq!((last.params["pre_checkout_query_id"].as_str(), last.params["ok"].as_bool()), (Some("qb"), Some(false)));
+        assert_eq!(
+            (last.params["pre_checkout_query_id"].as_str(), last.params["ok"].as_bool()),
+            (Some("qb"), Some(false))
+        );
         let charge_id = stage.paid(ALICE, "a").await;
         stage.is_booked(&charge_id).await;
     }

@@ -46,10 +46,8 @@ async fn b5_a_payment_that_the_list_brings_in_time_is_booked_and_its_update_chan
     let rows = stage.rows().await;
     stage.tells(&update).await;
     assert_eq!(stage.rows().await, rows);
-    let source: String = sqlx::query_scalar("SELECT source FROM receipts")
-        .fetch_one(&mut stage.app.superuser().await)
-        .await
-        .unwrap();
+    let source: String =
+        sqlx::query_scalar("SELECT source FROM receipts").fetch_one(&mut stage.app.superuser().await).await.unwrap();
     assert_eq!(source, "statement");
 }
 

@@ -207,7 +207,10 @@ async fn b5_a_failed_refund_that_a_person_keeps_is_the_tenants_to_spend() {
     assert_eq!(balance["available"], "0", "{balance}");
     assert_eq!(stage.cases().await, [""; 0]);
     assert_eq!(stage.app.count("SELECT count(*) FROM audit_log WHERE action = 'case.resolve' AND allowed").await, 1);
-    assert_eq!(stage.app.count("SELECT count(*) FROM audit_log WHERE action = 'case.resolve' AND NOT allowed").await, 1);
+    assert_eq!(
+        stage.app.count("SELECT count(*) FROM audit_log WHERE action = 'case.resolve' AND NOT allowed").await,
+        1
+    );
     stage.is_sound().await;
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use hamyon::ids::Actor;
+use hamyon::ids::ExternalId;
 use hamyon::money::{CurrencyCode, MinorUnits};
 use hamyon::payment::prepaid::{
     self, Answer, CheckoutTerms, Decision, No, Question, Receipt, Received, Source, state::WhyRefund,
 };
 use hamyon::payment::{Mode, PaymentKey};
-use hamyon::ids::ExternalId;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
 use super::{ALICE, BOB, PRICE, Stage};
@@ -282,9 +282,8 @@ async fn the_database_itself_refuses_two_owners_two_holds_and_two_refunds() {
     stage.order("b", slot_id, BOB).await;
     stage.is_told_yes("q", ALICE, "a").await;
     let mut service = stage.app.as_service().await;
-    let refused = |error: sqlx::Error| {
-        error.as_database_error().and_then(|error| error.constraint().map(ToOwned::to_owned))
-    };
+    let refused =
+        |error: sqlx::Error| error.as_database_error().and_then(|error| error.constraint().map(ToOwned::to_owned));
     let error = service
         .execute(
             "INSERT INTO slot_holds (slot_id, order_id, held_at, held_until)

@@ -181,14 +181,11 @@ async fn an_update_about_a_payment_is_kept_as_it_came() {
         .fetch_all(&mut stage.app.superuser().await)
         .await
         .unwrap();
-    let expected: Vec<(String, String)> = [
-        ("pre_checkout_query", query),
-        ("successful_payment", update),
-        ("refunded_payment", back),
-    ]
-    .into_iter()
-    .map(|(kind, update)| (kind.to_owned(), update.to_string()))
-    .collect();
+    let expected: Vec<(String, String)> =
+        [("pre_checkout_query", query), ("successful_payment", update), ("refunded_payment", back)]
+            .into_iter()
+            .map(|(kind, update)| (kind.to_owned(), update.to_string()))
+            .collect();
     assert_eq!(kept, expected);
 }
 
