@@ -13,7 +13,7 @@ use super::{Opening, Row, Selection, Wallet};
 use crate::ledger::Kind;
 
 /// Providers whose earlier payments somebody may have imported.
-const PROVIDERS: [&str; 4] = ["payme", "click", "uzum", "telegram"];
+const PROVIDERS: [&str; 3] = ["payme", "click", "uzum"];
 
 /// Where the money came from or went to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 //! answer takes a bounded number of rows however long a wallet is.
 
 mod explain;
+pub mod order;
 mod overview;
 mod search;
 mod store;

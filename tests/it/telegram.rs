@@ -3,6 +3,7 @@
 
 mod bot_api;
 mod budget;
+mod console;
 mod crash;
 mod events;
 mod random;
