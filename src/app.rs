@@ -17,6 +17,7 @@ use crate::hold;
 use crate::ledger::Currencies;
 use crate::outbox::{Deliverer, DelivererSettings};
 use crate::provider::payme::{Payme, PaymeSettings};
+use crate::provider::telegram::{Telegram, TelegramSettings};
 use crate::support::Limits;
 
 /// What is set about the service, beyond the database.
@@ -28,6 +29,8 @@ pub struct AppSettings {
     pub payme_links: Option<PaymeLinks>,
     /// Where Payme may call from; empty means anywhere.
     pub payme_addresses: Vec<IpNet>,
+    /// The bots whose payments in stars we take.
+    pub telegram: TelegramSettings,
     /// Whose word about a forwarded address is believed.
     pub trusted_proxies: Vec<IpNet>,
     /// How much a fee run may do without a person saying yes.
@@ -64,6 +67,8 @@ pub struct App {
     pub currencies: Currencies,
     /// The Payme door.
     pub payme: Payme,
+    /// The Telegram door.
+    pub telegram: Telegram,
     /// Settings that handlers read.
     pub settings: AppSettings,
     /// Delivers events.
@@ -80,7 +85,7 @@ impl App {
     /// Puts the state together.
     ///
     /// # Errors
-    /// A fault when the Payme door can't be opened.
+    /// A fault when a provider's door can't be opened.
     pub fn build(
         db: Database,
         clock: Clock,
@@ -93,6 +98,7 @@ impl App {
             currencies: Currencies::new(db.clone()),
             deliverer: Deliverer::new(db.clone(), clock.clone(), settings.webhooks)?,
             payme: Payme::new(db.clone(), clock.clone(), settings.payme.clone())?,
+            telegram: Telegram::new(db.clone(), clock.clone(), settings.telegram.clone())?,
             db,
             clock,
             settings,

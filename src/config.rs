@@ -22,6 +22,7 @@ use crate::money::{Currency, CurrencyCode, Exponent, MinorUnits};
 use crate::outbox::DelivererSettings;
 use crate::provider::payme::auth::Keys;
 use crate::provider::payme::{FiscalItem, PaymeSettings};
+use crate::provider::telegram::{AnswerBy, Bot, TelegramSettings};
 use crate::support::{Limit, Limits};
 
 /// Files that stay free for what isn't a connection to us or to the database (the program's own, deliveries to
@@ -145,6 +146,9 @@ pub struct ServeArgs {
     /// The Payme cashbox.
     #[command(flatten)]
     pub payme: PaymeArgs,
+    /// The bots.
+    #[command(flatten)]
+    pub telegram: TelegramArgs,
     /// Fees and what is told about them.
     #[command(flatten)]
     pub fees: FeeArgs,
@@ -214,6 +218,33 @@ pub struct PaymeArgs {
     /// Its VAT in whole per cent
     #[arg(long, env = "HAMYON_PAYME_FISCAL_VAT_PERCENT", default_value_t = 12, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub payme_fiscal_vat_percent: u8,
+}
+
+/// The bots whose payments in Telegram Stars we take.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Telegram")]
+pub struct TelegramArgs {
+    /// The token of the bot, or of several by comma; unset, every call of the webhook is refused
+    #[arg(long, env = "HAMYON_TELEGRAM_TOKEN", hide_env_values = true)]
+    pub telegram_token: Option<SecretString>,
+    /// A file that holds the token, or several, one a line
+    #[arg(long, env = "HAMYON_TELEGRAM_TOKEN_FILE", conflicts_with = "telegram_token")]
+    pub telegram_token_file: Option<PathBuf>,
+    /// What Telegram's calls come with (setWebhook's secret_token), one for each bot, in the order of the tokens
+    #[arg(long, env = "HAMYON_TELEGRAM_WEBHOOK_SECRET", hide_env_values = true)]
+    pub telegram_webhook_secret: Option<SecretString>,
+    /// A file that holds the secret, or several, one a line
+    #[arg(long, env = "HAMYON_TELEGRAM_WEBHOOK_SECRET_FILE", conflicts_with = "telegram_webhook_secret")]
+    pub telegram_webhook_secret_file: Option<PathBuf>,
+    /// Where the Bot API is
+    #[arg(long, env = "HAMYON_TELEGRAM_API_URL", default_value = "https://api.telegram.org")]
+    pub telegram_api_url: String,
+    /// How a pre-checkout query is answered: in our answer to the webhook, or by a call of the Bot API
+    #[arg(long, env = "HAMYON_TELEGRAM_ANSWER_BY", default_value = "response")]
+    pub telegram_answer_by: AnswerBy,
+    /// Seconds for which a yes to a payer holds the slot
+    #[arg(long, env = "HAMYON_SLOT_HOLD_SECS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(10..=86_400))]
+    pub slot_hold_secs: u32,
 }
 
 /// Fees.
@@ -371,6 +402,7 @@ impl ServeArgs {
                 base_url: payme.payme_checkout_url.clone(),
             }),
             payme_addresses: payme.payme_addresses.clone(),
+            telegram: self.telegram.settings()?,
             trusted_proxies: self.trusted_proxies.clone(),
             fee_limits: self.fees.limits(),
             reminders: ReminderPolicy {
@@ -416,6 +448,62 @@ impl ServeArgs {
             bail!("HAMYON_API_TOKEN must have at least 20 characters; `openssl rand -base64 32` makes a good one");
         }
         Ok(token)
+    }
+}
+
+impl TelegramArgs {
+    fn settings(&self) -> anyhow::Result<TelegramSettings> {
+        use secrecy::ExposeSecret as _;
+        let token = secret("HAMYON_TELEGRAM_TOKEN", self.telegram_token.as_ref(), self.telegram_token_file.as_ref())?;
+        let webhook_secret = secret(
+            "HAMYON_TELEGRAM_WEBHOOK_SECRET",
+            self.telegram_webhook_secret.as_ref(),
+            self.telegram_webhook_secret_file.as_ref(),
+        )?;
+        let each = |several: &Option<SecretString>| -> Vec<String> {
+            let text = several.as_ref().map_or("", |several| several.expose_secret());
+            text.split([',', '\n']).map(str::trim).filter(|one| !one.is_empty()).map(ToOwned::to_owned).collect()
+        };
+        let (tokens, secrets) = (each(&token), each(&webhook_secret));
+        if tokens.len() != secrets.len() {
+            bail!(
+                "HAMYON_TELEGRAM_TOKEN has {} tokens and HAMYON_TELEGRAM_WEBHOOK_SECRET {} secrets; each bot needs one \
+                 of both",
+                tokens.len(),
+                secrets.len()
+            );
+        }
+        let bots = tokens
+            .iter()
+            .zip(&secrets)
+            .map(|(token, secret)| Bot::parse(token, secret))
+            .collect::<Result<Vec<_>, _>>()
+            .context("HAMYON_TELEGRAM_TOKEN and HAMYON_TELEGRAM_WEBHOOK_SECRET")?;
+        for (index, bot) in bots.iter().enumerate() {
+            let others = bots.iter().skip(index.saturating_add(1));
+            if others.clone().any(|other| other.bot_id == bot.bot_id) {
+                bail!("HAMYON_TELEGRAM_TOKEN names bot {} twice", bot.bot_id);
+            }
+            let secret = bot.webhook_secret.expose_secret();
+            if others.clone().any(|other| other.webhook_secret.expose_secret() == secret) {
+                // The secret is what tells whose call it is.
+                bail!("HAMYON_TELEGRAM_WEBHOOK_SECRET has the same secret for two bots; each needs its own");
+            }
+        }
+        let url = reqwest::Url::parse(&self.telegram_api_url).ok();
+        if !url.is_some_and(|url| matches!(url.scheme(), "https" | "http") && url.has_host()) {
+            bail!(
+                "HAMYON_TELEGRAM_API_URL must be an address such as https://api.telegram.org, and is {:?}",
+                self.telegram_api_url
+            );
+        }
+        Ok(TelegramSettings {
+            bots,
+            api_url: self.telegram_api_url.clone(),
+            answer_by: self.telegram_answer_by,
+            hold_for: chrono::TimeDelta::seconds(i64::from(self.slot_hold_secs)),
+            ..TelegramSettings::default()
+        })
     }
 }
 

@@ -89,11 +89,20 @@ text_id!(
 );
 
 text_id!(
+    /// The product's own id of what has slots.
+    ResourceId,
+    "resource_id",
+    "must be 1 to 64 characters of A-Z a-z 0-9 . _ : @ + -",
+    |text| is_name(text, 64, "._:@+-")
+);
+
+text_id!(
     /// The id a payment provider gave to a payment.
     ExternalId,
     "id",
-    "must be 1 to 64 visible ASCII characters",
-    |text| !text.is_empty() && text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_graphic())
+    "must be 1 to 180 visible ASCII characters",
+    // With its provider's name before it, it has to fit into a reference.
+    |text| !text.is_empty() && text.len() <= 180 && text.bytes().all(|byte| byte.is_ascii_graphic())
 );
 
 text_id!(
@@ -111,6 +120,15 @@ impl Pocket {
     #[must_use]
     pub fn main() -> Self {
         Self("main".to_owned())
+    }
+}
+
+impl Pocket {
+    /// The pocket of money that came in and isn't the tenant's to spend: it goes back to its payer, or a person
+    /// has to say whose it is.
+    #[must_use]
+    pub fn set_aside() -> Self {
+        Self("set-aside".to_owned())
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! cli | http | provider | jobs   what the outside speaks
-//!   inquiry | tenant | payment | batch | support | staff | audit | export | token | idempotency
+//!   inquiry | tenant | payment (and under it booking) | batch | support | staff | audit | export | token | idempotency
 //!                                one room per noun
 //!     funding                    every credit, with what it sets off
 //!       ledger                   the one door to the rows
@@ -28,6 +28,7 @@ pub mod allowance;
 pub mod app;
 pub mod audit;
 pub mod batch;
+pub mod booking;
 pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;

@@ -447,6 +447,8 @@ async fn open_orders(
                 created_at: now,
                 expires_at: None,
                 closed_at: None,
+                slot_id: None,
+                payer: None,
             };
             order::create(conn, &order).await.widen()?;
         }

@@ -41,7 +41,7 @@ impl<'a> Contra<'a> {
             Kind::Grant | Kind::Expiry => Self::Other("grant"),
             Kind::Refund => Self::Refunds,
             Kind::Adjustment => Self::Adjustments,
-            Kind::Custom(_) => Self::Other(row.kind.as_str()),
+            Kind::Booking | Kind::Custom(_) => Self::Other(row.kind.as_str()),
         }
     }
 }

@@ -26,7 +26,7 @@ fn free_pockets(wallet: &WalletState) -> Result<Vec<Part>, Fault> {
     let mut free = Vec::new();
     for (pocket, amount) in &wallet.pockets {
         let amount = wallet.division.free_in(pocket, *amount)?;
-        if amount.is_positive() {
+        if amount.is_positive() && *pocket != Pocket::set_aside() {
             free.push(Part { pocket: pocket.clone(), amount });
         }
     }

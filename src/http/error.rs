@@ -10,15 +10,18 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use crate::allowance;
+use crate::booking::ResourceRefusal;
 use crate::fault::{Error, Fault, Remedy};
 use crate::fee::{FeeRefusal, RunRefusal};
 use crate::hold;
 use crate::idempotency::KeyReused;
 use crate::ledger::{self, CurrencyRefusal};
-use crate::payment::ImportRefusal;
 use crate::payment::order::OrderRefusal;
 use crate::pocket;
+use crate::payment::prepaid::case::CaseRefusal;
+use crate::payment::{self, ImportRefusal, UnbookRefusal};
 use crate::provider::payme::link::LinkError;
+use crate::provider::telegram::InvoiceRefusal;
 use crate::support::{self, DeedRefusal};
 use crate::tenant::TenantRefusal;
 
@@ -275,12 +278,104 @@ impl From<OrderRefusal> for Problem {
         match refusal {
             OrderRefusal::UnknownTenant(tenant_id) => Self::unknown_tenant(tenant_id),
             OrderRefusal::UnknownOrder(_) => Self::not_found("order_not_found", detail),
+            OrderRefusal::UnknownSlot(_) => Self::not_found("slot_not_found", detail),
             OrderRefusal::Differs { fields, .. } => {
                 Self::conflict("order_differs", "The order exists with other values", detail).with("fields", fields)
             }
             OrderRefusal::CannotClose { status, .. } => {
                 Self::conflict("order_not_closable", "The order can't be closed", detail)
                     .with("order_status", status.as_str())
+            }
+        }
+    }
+}
+
+impl From<ResourceRefusal> for Problem {
+    fn from(refusal: ResourceRefusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            ResourceRefusal::Differs { fields, .. } => {
+                Self::conflict("resource_differs", "The resource exists with other values", detail)
+                    .with("fields", fields)
+            }
+            ResourceRefusal::UnknownResource(_) => Self::not_found("resource_not_found", detail),
+            ResourceRefusal::Overlaps { starts_at, ends_at, .. } => {
+                Self::conflict("slot_overlaps", "Another slot of the resource is in the way", detail)
+                    .with("starts_at", starts_at.to_rfc3339())
+                    .with("ends_at", ends_at.to_rfc3339())
+            }
+            ResourceRefusal::PricesDiffer { starts_at } => {
+                Self::conflict("slot_prices_differ", "The slot exists with other prices", detail)
+                    .with("starts_at", starts_at.to_rfc3339())
+            }
+        }
+    }
+}
+
+impl From<UnbookRefusal> for Problem {
+    fn from(refusal: UnbookRefusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            UnbookRefusal::UnknownBooking(_) => Self::not_found("booking_not_found", detail),
+            UnbookRefusal::Cancelled { cancelled_at, .. } => {
+                Self::conflict("booking_cancelled", "The booking was cancelled before", detail)
+                    .with("cancelled_at", cancelled_at.to_rfc3339())
+            }
+            UnbookRefusal::GoesThroughProvider(_) => {
+                Self::unprocessable("goes_through_provider", "The provider gives money back by itself only", detail)
+            }
+            UnbookRefusal::PaymentGone(_) => {
+                Self::conflict("payment_gone", "The payment has gone back already", detail)
+            }
+            UnbookRefusal::Payment(refusal) => refusal.into(),
+        }
+    }
+}
+
+impl From<CaseRefusal> for Problem {
+    fn from(refusal: CaseRefusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            CaseRefusal::UnknownCase(_) => Self::not_found("case_not_found", detail),
+            CaseRefusal::Resolved { resolved_by, .. } => {
+                Self::conflict("case_resolved", "Somebody has resolved the case already", detail)
+                    .with("resolved_by", resolved_by)
+            }
+            CaseRefusal::NoMoney(_) => Self::unprocessable("case_has_no_money", "No money waits for this case", detail),
+            CaseRefusal::MoneyWaits(_) => {
+                Self::unprocessable("case_money_waits", "Somebody has to say where the money goes", detail)
+            }
+            CaseRefusal::Payment(refusal) => refusal.into(),
+        }
+    }
+}
+
+/// What the payment room refuses where `/v1` asks it is always about the ledger.
+impl From<payment::Refusal> for Problem {
+    fn from(refusal: payment::Refusal) -> Self {
+        match refusal {
+            payment::Refusal::Ledger(refusal) => refusal.into(),
+            refusal => Self::conflict("payment_refused", "The payment doesn't allow this", refusal.to_string()),
+        }
+    }
+}
+
+impl From<InvoiceRefusal> for Problem {
+    fn from(refusal: InvoiceRefusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            InvoiceRefusal::UnknownBot => {
+                Self::unprocessable("provider_not_configured", "The bot is not set up", detail)
+            }
+            InvoiceRefusal::OtherCurrency(_) => {
+                Self::unprocessable("link_not_possible", "The link can't be made", detail)
+            }
+            InvoiceRefusal::NotOpen { status, .. } => {
+                Self::conflict("order_not_payable", "The order can't be paid", detail)
+                    .with("order_status", status.as_str())
+            }
+            InvoiceRefusal::Call(_) => {
+                Self::new(StatusCode::BAD_GATEWAY, "provider_unavailable", "Telegram made no link", detail)
             }
         }
     }
@@ -357,6 +452,12 @@ impl From<support::Refusal> for Problem {
                 Self::unprocessable("goes_through_provider", "A top-up goes back through its provider", detail)
                     .with("transaction", seq)
             }
+            Refusal::GoesThroughBooking { seq, .. } => Self::unprocessable(
+                "goes_through_booking",
+                "A booking gives its money back by its cancellation",
+                detail,
+            )
+            .with("transaction", seq),
             Refusal::UnknownRequest(_) => Self::not_found("request_not_found", detail),
             Refusal::OwnRequest(request_id) => {
                 forbidden("own_request", "Somebody else decides").with("request_id", request_id)

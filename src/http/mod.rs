@@ -8,6 +8,7 @@ mod extract;
 mod health;
 mod openapi;
 mod payme;
+mod telegram;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -58,6 +59,14 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/orders", post(api::orders::create))
         .route("/v1/orders/{order_id}", get(api::orders::get))
         .route("/v1/orders/{order_id}/close", post(api::orders::close))
+        .route("/v1/orders/{order_id}/invoice", post(api::orders::invoice))
+        .route("/v1/resources", post(api::slots::create_resource))
+        .route("/v1/slots", get(api::slots::list_free).post(api::slots::create))
+        .route("/v1/bookings/{booking_id}", get(api::bookings::get))
+        .route("/v1/bookings/{booking_id}/cancel", post(api::bookings::cancel))
+        .route("/v1/refund-tasks", get(api::payment_cases::refund_tasks))
+        .route("/v1/payment-cases", get(api::payment_cases::list))
+        .route("/v1/payment-cases/{case_id}/resolve", post(api::payment_cases::resolve))
         .route("/v1/tenants/{tenant_id}/refunds", post(api::support::refund))
         .route("/v1/tenants/{tenant_id}/adjustments", post(api::support::adjust))
         .route("/v1/support-requests", get(api::support::list))
@@ -89,6 +98,7 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(console::router().layer(middleware::from_fn(bound_time)))
         // Payme wants HTTP 200 for every method, so the door answers them all itself.
         .route("/payme", any(payme::answer))
+        .route("/telegram/webhook", post(telegram::webhook))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))

@@ -3,6 +3,7 @@
 
 mod explain;
 mod hold;
+pub mod order;
 mod overview;
 mod search;
 mod store;

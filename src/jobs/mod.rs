@@ -35,11 +35,15 @@ pub enum Job {
     AllowanceSweep,
     /// Delivers events.
     Outbox,
+    /// Gives payments in stars back.
+    TelegramRefunds,
+    /// Reads the bots' own lists of payments against the book.
+    TelegramReconcile,
 }
 
 impl Job {
     /// Every job.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::PaymeSweep,
         Self::FeeRun,
         Self::Reminders,
@@ -48,6 +52,8 @@ impl Job {
         Self::PocketExpiry,
         Self::AllowanceSweep,
         Self::Outbox,
+        Self::TelegramRefunds,
+        Self::TelegramReconcile,
     ];
 
     /// Its name in metrics and logs.
@@ -62,6 +68,8 @@ impl Job {
             Self::PocketExpiry => "pocket_expiry",
             Self::AllowanceSweep => "allowance_sweep",
             Self::Outbox => "outbox",
+            Self::TelegramRefunds => "telegram_refunds",
+            Self::TelegramReconcile => "telegram_reconcile",
         }
     }
 
@@ -74,6 +82,9 @@ impl Job {
             Self::AllowanceSweep => "0 0 22 * * *",
             Self::FeeRun | Self::Reminders => "0 */5 * * * *",
             Self::Outbox | Self::HoldWaiting => "*/2 * * * * *",
+            Self::TelegramRefunds => "*/5 * * * * *",
+            // A refund whose outcome is unknown waits for the list to be read.
+            Self::TelegramReconcile => "30 * * * * *",
         }
     }
 
@@ -88,6 +99,8 @@ impl Job {
             Self::PocketExpiry => Some(0x68_61_6d_05),
             Self::AllowanceSweep => Some(0x68_61_6d_11),
             Self::HoldWaiting | Self::Outbox => None,
+            Self::TelegramRefunds => Some(0x68_61_6d_06),
+            Self::TelegramReconcile => Some(0x68_61_6d_07),
         }
     }
 
@@ -129,6 +142,8 @@ impl Job {
             Self::PocketExpiry => pocket::sweep(&app.db, &app.clock).await,
             Self::AllowanceSweep => allowance::sweep(&app.db, &app.clock).await,
             Self::Outbox => app.deliverer.deliver_ready().await,
+            Self::TelegramRefunds => app.telegram.give_back().await,
+            Self::TelegramReconcile => app.telegram.reconcile().await,
         }
     }
 }

@@ -84,12 +84,15 @@ impl Division {
             .ok_or_else(|| Fault::new("a pocket's sums are beyond what an i64 holds"))
     }
 
-    /// What may be spent of all pockets together.
+    /// What may be spent of all pockets together. Money that is set aside for a person's decision is nobody's to spend.
     ///
     /// # Errors
     /// A fault when the sums are more than an `i64`.
     pub fn available(&self, pockets: &BTreeMap<Pocket, MinorUnits>) -> Result<MinorUnits, Fault> {
-        let in_pockets = pockets.iter().map(|(pocket, amount)| self.free_in(pocket, *amount));
+        let in_pockets = pockets
+            .iter()
+            .filter(|(pocket, _)| **pocket != Pocket::set_aside())
+            .map(|(pocket, amount)| self.free_in(pocket, *amount));
         // A hold may outlive the money it was promised, when another rule took that away.
         let promised_of_nothing = self
             .promised
@@ -314,6 +317,7 @@ fn give_back(
         | Kind::Grant
         | Kind::Expiry
         | Kind::HoldCharge
+        | Kind::Booking
         | Kind::Custom(_) => false,
     };
     if !fits {
@@ -347,7 +351,10 @@ fn take(index: usize, entry: &Entry, wallet: &mut WalletState) -> Result<MinorUn
         return Err(Error::Refused(Refusal::PocketClosed { index, pocket: entry.pocket.clone() }));
     }
     if entry.amount.is_negative() && entry.floor == Floor::Zero {
-        let may_take = wallet.division.free_in(&entry.pocket, in_pocket)?.min(available).max(MinorUnits::ZERO);
+        let free = wallet.division.free_in(&entry.pocket, in_pocket)?;
+        // What is set aside isn't available, and goes only where it was set aside for.
+        let bound = if entry.pocket == Pocket::set_aside() { free } else { free.min(available) };
+        let may_take = bound.max(MinorUnits::ZERO);
         let left = may_take.checked_add(entry.amount).ok_or_else(overflow)?;
         if left.is_negative() {
             // The opposite of the smallest amount can't be said; nobody ever had the one beside it either.

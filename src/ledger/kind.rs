@@ -23,6 +23,8 @@ pub enum Kind {
     Expiry,
     /// What a hold's work cost.
     HoldCharge,
+    /// What a slot cost: the spending of the payment that got it.
+    Booking,
     /// A kind of the product's own, such as `purchase` or `bonus`.
     Custom(CustomKind),
 }
@@ -69,6 +71,7 @@ impl Kind {
             "grant" => Self::Grant,
             "expiry" => Self::Expiry,
             "hold_charge" => Self::HoldCharge,
+            "booking" => Self::Booking,
             custom => {
                 let shape = custom.len() <= 32
                     && custom.bytes().next().is_some_and(|first| first.is_ascii_lowercase())
@@ -104,6 +107,7 @@ impl Kind {
             Self::Grant => "grant",
             Self::Expiry => "expiry",
             Self::HoldCharge => "hold_charge",
+            Self::Booking => "booking",
             Self::Custom(custom) => &custom.0,
         }
     }
@@ -113,7 +117,9 @@ impl Kind {
     pub const fn direction(&self) -> Direction {
         match self {
             Self::TopUp | Self::Refund | Self::Grant => Direction::Credit,
-            Self::TopUpReversal | Self::SubscriptionFee | Self::Expiry | Self::HoldCharge => Direction::Debit,
+            Self::TopUpReversal | Self::SubscriptionFee | Self::Expiry | Self::HoldCharge | Self::Booking => {
+                Direction::Debit
+            }
             Self::Adjustment | Self::Custom(_) => Direction::Either,
         }
     }
@@ -129,6 +135,7 @@ impl Kind {
             | Self::Grant
             | Self::Expiry
             | Self::HoldCharge
+            | Self::Booking
             | Self::Custom(_) => false,
         }
     }
@@ -144,6 +151,7 @@ impl Kind {
             | Self::Grant
             | Self::Expiry
             | Self::HoldCharge
+            | Self::Booking
             | Self::Custom(_) => false,
         }
     }

@@ -12,6 +12,12 @@ pub enum EventKind {
     PaymentPerformed,
     /// A performed payment went back through its provider.
     PaymentReversed,
+    /// A payment came that can't have what it was for: it will go back to its payer.
+    PaymentRefundDue,
+    /// An order got its slot.
+    BookingConfirmed,
+    /// A booking was cancelled, and its slot is free.
+    BookingCancelled,
     /// A refund was posted.
     RefundPosted,
     /// A fee was charged.
@@ -45,6 +51,9 @@ impl EventKind {
         match self {
             Self::PaymentPerformed => "payment.performed",
             Self::PaymentReversed => "payment.reversed",
+            Self::PaymentRefundDue => "payment.refund_due",
+            Self::BookingConfirmed => "booking.confirmed",
+            Self::BookingCancelled => "booking.cancelled",
             Self::RefundPosted => "refund.posted",
             Self::FeeCharged => "fee.charged",
             Self::FeeOverdue => "fee.overdue",

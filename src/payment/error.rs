@@ -1,5 +1,6 @@
 //! Why a payment is refused, in no provider's words.
 
+use crate::booking::SlotRefusal;
 use crate::ids::{OrderId, Reference, TenantId};
 use crate::ledger;
 use crate::money::MinorUnits;
@@ -46,6 +47,17 @@ pub enum Refusal {
     /// Another payment of the order is open.
     #[error("order {0} is being paid by another payment")]
     OrderBusy(OrderId),
+    /// Another order holds the order's slot; that may pass.
+    #[error("the slot of order {0} is held by another order")]
+    SlotHeld(OrderId),
+    /// The order's slot is booked or has begun.
+    #[error("the slot of order {order_id} can't be had: {why}")]
+    SlotGone {
+        /// Which order.
+        order_id: OrderId,
+        /// Why.
+        why: SlotRefusal,
+    },
     /// Outside the wallet's bounds, or not the order's amount.
     #[error("the amount must be between {} and {} minor units, and {} came", least.get(), most.get(), given.get())]
     WrongAmount {
@@ -85,6 +97,18 @@ pub enum Refusal {
     /// The ledger doesn't take the credit.
     #[error("the ledger refuses: {0}")]
     Ledger(ledger::Refusal),
+}
+
+impl Refusal {
+    /// Why an order can't have its slot.
+    pub(super) fn of_slot(order_id: &OrderId, why: SlotRefusal) -> Self {
+        match why {
+            SlotRefusal::Held => Self::SlotHeld(order_id.clone()),
+            SlotRefusal::Booked | SlotRefusal::Past | SlotRefusal::HeldBefore | SlotRefusal::HoldOver => {
+                Self::SlotGone { order_id: order_id.clone(), why }
+            }
+        }
+    }
 }
 
 impl From<ledger::Refusal> for Refusal {

@@ -6,15 +6,22 @@
 //! money is still there.
 //!
 //! The room knows no provider's words: amounts are minor units, refusals are [`Refusal`]s, and each provider
-//! translates at its own door. Locks are taken in one order: *order, then payment, then wallet*.
+//! translates at its own door. Locks are taken in one order: *order, then payment, then slot, then wallet*.
+//!
+//! There are two kinds of providers. Some promise a payment first and perform it later (Payme): [`create`],
+//! [`perform`], [`cancel`]. Others ask whether a payer may pay, take the money, and tell us when they have it
+//! (Telegram): those are [`prepaid`].
 
 mod account;
 mod error;
 mod import;
 pub mod order;
+pub mod prepaid;
 mod service;
+mod slot;
 mod state;
 mod store;
+mod unbook;
 
 pub use account::{account_values, normal_account_value};
 pub use error::Refusal;
@@ -23,4 +30,6 @@ pub use service::{
     Cancelled, Created, Performed, Terms, cancel, check, create, find, keep_fiscal_receipt, list, perform,
     sweep_expired,
 };
+pub use slot::BOOKING_REFERENCE_PREFIX;
 pub use state::{AccountRef, FiscalKind, Mode, NewPayment, Payment, PaymentKey, State};
+pub use unbook::{RefundWish, Unbook, UnbookRefusal, unbook};

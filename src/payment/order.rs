@@ -4,6 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::PgConnection;
 
 use super::{Payment, Refusal, State, Terms, store};
+use crate::booking;
 use crate::fault::{Error, Fault};
 use crate::ids::{OrderId, TenantId};
 use crate::money::{CurrencyCode, MinorUnits};
@@ -27,6 +28,10 @@ pub struct Order {
     pub expires_at: Option<DateTime<Utc>>,
     /// Withdrawn by the product.
     pub closed_at: Option<DateTime<Utc>>,
+    /// The slot that it is an attempt to get.
+    pub slot_id: Option<i64>,
+    /// Who alone may pay it, by the provider's id of a payer; anybody when none.
+    pub payer: Option<String>,
 }
 
 /// Where an order stands, read from its times and its payments.
@@ -70,6 +75,9 @@ pub enum OrderRefusal {
     /// No such order.
     #[error("there is no order {0}")]
     UnknownOrder(OrderId),
+    /// No such slot.
+    #[error("there is no slot {0}")]
+    UnknownSlot(i64),
     /// The id stands for another order.
     #[error("order {order_id} exists with another {}", fields.join(", "))]
     Differs {
@@ -88,13 +96,15 @@ pub enum OrderRefusal {
     },
 }
 
-/// Where the order stands. `standing` is the payment that is open or was successful.
+/// Where the order stands. `standing` is the payment that is open or was successful; `held` says whether its payer
+/// was told yes and hasn't paid yet.
 #[must_use]
-pub fn status(order: &Order, standing: Option<&Payment>, now: DateTime<Utc>) -> OrderStatus {
+pub fn status(order: &Order, standing: Option<&Payment>, held: bool, now: DateTime<Utc>) -> OrderStatus {
     match standing.map(|payment| payment.state) {
         Some(State::Created) => OrderStatus::Busy,
         Some(State::Performed { .. }) => OrderStatus::Paid,
         Some(State::Refunded { .. }) => OrderStatus::Refunded,
+        Some(State::Cancelled { .. }) | None if held => OrderStatus::Busy,
         Some(State::Cancelled { .. }) | None => {
             if order.closed_at.is_some() {
                 OrderStatus::Closed
@@ -116,7 +126,7 @@ pub(super) fn check_payable(
     now: DateTime<Utc>,
 ) -> Result<(), Refusal> {
     let not_payable = |why| Err(Refusal::OrderNotPayable { order_id: order.order_id.clone(), why });
-    match status(order, standing, now) {
+    match status(order, standing, false, now) {
         OrderStatus::Busy => return Err(Refusal::OrderBusy(order.order_id.clone())),
         OrderStatus::Paid => return not_payable("it is paid"),
         OrderStatus::Refunded => return not_payable("it was paid and given back"),
@@ -141,6 +151,11 @@ pub async fn create(conn: &mut PgConnection, order: &Order) -> Result<(Order, bo
     if store::tenant_status(conn, &order.tenant_id).await?.is_none() {
         return Err(Error::Refused(OrderRefusal::UnknownTenant(order.tenant_id.clone())));
     }
+    if let Some(slot_id) = order.slot_id
+        && booking::find_slot(conn, slot_id).await?.is_none()
+    {
+        return Err(Error::Refused(OrderRefusal::UnknownSlot(slot_id)));
+    }
     if store::insert_order(conn, order).await? {
         return Ok((order.clone(), true));
     }
@@ -153,6 +168,8 @@ pub async fn create(conn: &mut PgConnection, order: &Order) -> Result<(Order, bo
         ("amount", there.amount == order.amount),
         ("title", there.title == order.title),
         ("expires_at", there.expires_at == order.expires_at),
+        ("slot_id", there.slot_id == order.slot_id),
+        ("payer", there.payer == order.payer),
     ]
     .into_iter()
     .filter_map(|(field, same)| (!same).then_some(field))
@@ -178,7 +195,8 @@ pub async fn close(
         lock(conn, order_id).await?.ok_or_else(|| Error::Refused(OrderRefusal::UnknownOrder(order_id.clone())))?;
     let standing = standing(conn, order_id, super::Mode::Live, lifetime, now).await?;
     let cannot = |status| Err(Error::Refused(OrderRefusal::CannotClose { order_id: order_id.clone(), status }));
-    match status(&order, standing.as_ref(), now) {
+    let held = is_held(conn, &order).await?;
+    match status(&order, standing.as_ref(), held, now) {
         OrderStatus::Closed => Ok(order),
         OrderStatus::Open | OrderStatus::Expired => {
             store::set_order_closed(conn, order_id, now).await?;
@@ -208,8 +226,17 @@ pub async fn find_with_status(
 ) -> Result<Option<(Order, OrderStatus)>, Fault> {
     let Some(order) = find(conn, order_id).await? else { return Ok(None) };
     let standing = standing(conn, order_id, super::Mode::Live, lifetime, now).await?;
-    let status = status(&order, standing.as_ref(), now);
+    let held = is_held(conn, &order).await?;
+    let status = status(&order, standing.as_ref(), held, now);
     Ok(Some((order, status)))
+}
+
+/// Whether the order has its slot for a checkout. Whoever would take it locks the order before.
+async fn is_held(conn: &mut PgConnection, order: &Order) -> Result<bool, Fault> {
+    if order.slot_id.is_none() {
+        return Ok(false);
+    }
+    booking::is_held_by(conn, &order.order_id).await
 }
 
 /// The payment that stands in the way of another one. A promise that has timed out stands in nobody's way,
@@ -223,6 +250,15 @@ pub(super) async fn standing(
 ) -> Result<Option<Payment>, Fault> {
     let latest = store::latest_of_order(conn, order_id, mode).await?;
     Ok(latest.filter(|payment| payment.state != State::Created || !payment.is_expired(lifetime, now)))
+}
+
+/// The payment of an order that is open or was successful, however old its promise.
+pub(super) async fn latest(
+    conn: &mut PgConnection,
+    order_id: &OrderId,
+    mode: super::Mode,
+) -> Result<Option<Payment>, Fault> {
+    store::latest_of_order(conn, order_id, mode).await
 }
 
 pub(super) async fn lock(conn: &mut PgConnection, order_id: &OrderId) -> Result<Option<Order>, Fault> {

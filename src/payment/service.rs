@@ -4,10 +4,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use scoped_futures::ScopedFutureExt as _;
 use sqlx::PgConnection;
 
-use super::{AccountRef, FiscalKind, Mode, NewPayment, Payment, PaymentKey, Refusal, State, order, store};
+use super::{AccountRef, FiscalKind, Mode, NewPayment, Payment, PaymentKey, Refusal, State, order, slot, store};
+use crate::booking::Booked;
 use crate::clock::Clock;
 use crate::db::Database;
-use crate::fault::{Error, Fault};
+use crate::fault::{Error, Fault, Widen as _};
 use crate::funding;
 use crate::ids::{Actor, OrderId, Pocket, Reference, TenantId};
 use crate::ledger::{self, Entry, Floor, Kind, Metadata};
@@ -85,6 +86,9 @@ pub async fn check(
             let order = order::find(conn, order_id).await?.ok_or(Error::Refused(Refusal::UnknownOrder))?;
             let standing = order::standing(conn, order_id, mode, terms.lifetime, now).await?;
             order::check_payable(&order, standing.as_ref(), amount, terms, now).map_err(Error::Refused)?;
+            if let Some(slot_id) = order.slot_id {
+                slot::check_free(conn, slot_id, order_id).await?;
+            }
             Ok(order.tenant_id)
         }
     }
@@ -99,11 +103,11 @@ pub async fn create(conn: &mut PgConnection, new: &NewPayment, terms: &Terms, no
     if let Some(payment) = store::lock(conn, &new.key).await? {
         return created_before(conn, payment, new, terms, now).await;
     }
-    let tenant_id = match &new.account {
+    let (tenant_id, slot) = match &new.account {
         AccountRef::Wallet(tenant_id) => {
             let tenant_id = check_wallet(conn, tenant_id, new.amount, terms).await?;
             check_age(new, terms, now)?;
-            tenant_id
+            (tenant_id, None)
         }
         AccountRef::Order(order_id) => {
             // The order's lock makes "is it busy" and "now it is" one step. The answer is read after it.
@@ -115,12 +119,19 @@ pub async fn create(conn: &mut PgConnection, new: &NewPayment, terms: &Terms, no
             let standing = free_if_expired(conn, standing, terms, now).await?;
             order::check_payable(&order, standing.as_ref(), new.amount, terms, now).map_err(Error::Refused)?;
             check_age(new, terms, now)?;
-            order.tenant_id
+            let slot = match order.slot_id {
+                Some(slot_id) => Some(slot::lock_free(conn, slot_id, order_id).await?),
+                None => None,
+            };
+            (order.tenant_id, slot.zip(Some(order_id)))
         }
     };
     if let Some(payment) = store::insert(conn, new, &tenant_id, &terms.currency, now).await? {
         if !new.account_values.is_empty() {
             store::insert_account_values(conn, payment.payment_id, &new.account_values).await?;
+        }
+        if let Some((slot, order_id)) = slot {
+            slot::hold(conn, &slot, order_id, &payment, terms, now).await?;
         }
         return Ok(Created::New(payment));
     }
@@ -171,7 +182,17 @@ pub async fn perform(
         State::Created => {
             let performed_at = payment.not_before_own_times(now);
             match payment.mode {
-                Mode::Live => top_up(conn, &payment, key, terms, performed_at).await?,
+                Mode::Live => {
+                    let booked = match slot::book(conn, &payment).await? {
+                        slot::Outcome::NoSlot => None,
+                        slot::Outcome::Booked(booked) => Some(booked),
+                        // Its hold ran out by the database's clock; by ours it was about to.
+                        slot::Outcome::Over => {
+                            return Ok(Performed::Expired(time_out(conn, payment, terms, now).await?));
+                        }
+                    };
+                    top_up(conn, &payment, key, booked.as_ref(), terms, performed_at).await?;
+                }
                 Mode::Test => {}
             }
             store::set_performed(conn, payment.payment_id, performed_at).await?;
@@ -197,10 +218,17 @@ pub async fn cancel(
         State::Cancelled { .. } | State::Refunded { .. } => Ok(Cancelled::Already(payment)),
         State::Created => {
             store::set_cancelled(conn, payment.payment_id, cancelled_at, reason).await?;
+            slot::release(conn, &payment).await?;
             Ok(Cancelled::New(Payment { state: State::Cancelled { cancelled_at, reason }, ..payment }))
         }
         State::Performed { performed_at } => {
             match payment.mode {
+                Mode::Live if slot::keeps_money(conn, &payment).await? => {
+                    return Err(Error::Refused(Refusal::MoneySpent {
+                        available: MinorUnits::ZERO,
+                        needed: payment.amount,
+                    }));
+                }
                 Mode::Live => take_back(conn, &payment, key, terms, reason, cancelled_at).await?,
                 Mode::Test => {}
             }
@@ -345,16 +373,22 @@ async fn time_out(conn: &mut PgConnection, payment: Payment, terms: &Terms, now:
     let cancelled_at = payment.not_before_own_times(now);
     let reason = terms.timeout_reason;
     store::set_cancelled(conn, payment.payment_id, cancelled_at, reason).await?;
+    slot::release(conn, &payment).await?;
     Ok(Payment { state: State::Cancelled { cancelled_at, reason }, ..payment })
 }
 
 /// `payme:<id>`: the provider's name keeps the ids of two providers apart.
-fn reference(key: &PaymentKey) -> std::result::Result<Reference, Fault> {
+pub(super) fn reference(key: &PaymentKey) -> std::result::Result<Reference, Fault> {
     Reference::parse(format!("{}:{}", key.provider, key.external_id))
         .map_err(|error| Fault::new("a payment's reference breaks its rule").because(error))
 }
 
-fn entry(payment: &Payment, key: &PaymentKey, kind: Kind, amount: MinorUnits) -> std::result::Result<Entry, Fault> {
+pub(super) fn entry(
+    payment: &Payment,
+    key: &PaymentKey,
+    kind: Kind,
+    amount: MinorUnits,
+) -> std::result::Result<Entry, Fault> {
     let mut about = serde_json::Map::new();
     about.insert("payment_id".to_owned(), payment.payment_id.to_string().into());
     if let Some(order_id) = &payment.order_id {
@@ -376,7 +410,7 @@ fn entry(payment: &Payment, key: &PaymentKey, kind: Kind, amount: MinorUnits) ->
     })
 }
 
-fn event(payment: &Payment, key: &PaymentKey, kind: EventKind) -> Event {
+pub(super) fn event(payment: &Payment, key: &PaymentKey, kind: EventKind) -> Event {
     Event {
         tenant_id: payment.tenant_id.clone(),
         kind,
@@ -395,20 +429,29 @@ async fn top_up(
     conn: &mut PgConnection,
     payment: &Payment,
     key: &PaymentKey,
+    booked: Option<&Booked>,
     terms: &Terms,
     now: DateTime<Utc>,
 ) -> Result<()> {
     let entry = entry(payment, key, Kind::TopUp, payment.amount)?;
-    let events = vec![event(payment, key, EventKind::PaymentPerformed)];
-    match funding::post(conn, std::slice::from_ref(&entry), events.clone(), &terms.actor, now).await {
+    let spent = booked.map(|booked| slot::spending(payment, booked)).transpose()?;
+    let entries: Vec<Entry> = [entry.clone()].into_iter().chain(spent.clone()).collect();
+    let mut events = vec![event(payment, key, EventKind::PaymentPerformed)];
+    events.extend(booked.map(|booked| slot::confirmed(payment, booked)));
+    match funding::post(conn, &entries, events.clone(), &terms.actor, now).await {
         Ok(_) => Ok(()),
         // The row is there without the payment's state: somebody booked it by another path, an import for
         // example. It is the same event, so it isn't booked again; that the payment is performed is news all the same.
-        Err(Error::Refused(ledger::Refusal::AlreadyBooked { seq, .. })) => {
+        Err(Error::Refused(ledger::Refusal::AlreadyBooked { index: 0, seq, .. })) => {
             let booked = ledger::find(conn, &entry.tenant_id, &entry.currency, &entry.kind, &entry.reference).await?;
             let (_, booked) = booked.ok_or_else(|| Fault::new("a row that is booked already was not there to read"))?;
             if booked == payment.amount {
-                outbox::write(conn, &events, now).await?;
+                match spent {
+                    Some(spent) => {
+                        funding::post(conn, &[spent], events, &terms.actor, now).await.widen()?;
+                    }
+                    None => outbox::write(conn, &events, now).await?,
+                }
                 return Ok(());
             }
             Err(Error::Refused(Refusal::BookedOtherwise {

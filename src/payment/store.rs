@@ -361,6 +361,8 @@ struct OrderRow {
     created_at: DateTime<Utc>,
     expires_at: Option<DateTime<Utc>>,
     closed_at: Option<DateTime<Utc>>,
+    slot_id: Option<i64>,
+    payer: Option<String>,
 }
 
 impl TryFrom<OrderRow> for Order {
@@ -376,6 +378,8 @@ impl TryFrom<OrderRow> for Order {
             created_at: row.created_at,
             expires_at: row.expires_at,
             closed_at: row.closed_at,
+            slot_id: row.slot_id,
+            payer: row.payer,
         })
     }
 }
@@ -384,8 +388,8 @@ impl TryFrom<OrderRow> for Order {
 pub async fn insert_order(conn: &mut PgConnection, order: &Order) -> Result<bool, Fault> {
     let done = sqlx::query!(
         "-- payment::insert_order
-         INSERT INTO orders (order_id, tenant_id, currency, amount, title, created_at, expires_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7)
+         INSERT INTO orders (order_id, tenant_id, currency, amount, title, created_at, expires_at, slot_id, payer)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
              ON CONFLICT ON CONSTRAINT orders_pkey DO NOTHING",
         order.order_id.as_str(),
         order.tenant_id.as_str(),
@@ -394,6 +398,8 @@ pub async fn insert_order(conn: &mut PgConnection, order: &Order) -> Result<bool
         order.title,
         order.created_at,
         order.expires_at,
+        order.slot_id,
+        order.payer,
     )
     .execute(conn)
     .await?;
@@ -404,7 +410,7 @@ pub async fn find_order(conn: &mut PgConnection, order_id: &OrderId) -> Result<O
     sqlx::query_as!(
         OrderRow,
         "-- payment::find_order
-         SELECT order_id, tenant_id, currency, amount, title, created_at, expires_at, closed_at
+         SELECT order_id, tenant_id, currency, amount, title, created_at, expires_at, closed_at, slot_id, payer
            FROM orders WHERE order_id = $1",
         order_id.as_str(),
     )
@@ -419,7 +425,7 @@ pub async fn lock_order(conn: &mut PgConnection, order_id: &OrderId) -> Result<O
     sqlx::query_as!(
         OrderRow,
         "-- payment::lock_order
-         SELECT order_id, tenant_id, currency, amount, title, created_at, expires_at, closed_at
+         SELECT order_id, tenant_id, currency, amount, title, created_at, expires_at, closed_at, slot_id, payer
            FROM orders WHERE order_id = $1 FOR NO KEY UPDATE",
         order_id.as_str(),
     )

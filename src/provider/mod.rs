@@ -3,3 +3,4 @@
 
 pub mod call_log;
 pub mod payme;
+pub mod telegram;

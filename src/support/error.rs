@@ -21,6 +21,14 @@ pub enum Refusal {
         /// The row.
         seq: i64,
     },
+    /// What a slot cost goes back with its booking's cancellation, which frees the slot in the same step.
+    #[error("row {seq} of {tenant_id} is a booking: cancel the booking, which gives the money back")]
+    GoesThroughBooking {
+        /// Whose wallet.
+        tenant_id: TenantId,
+        /// The row.
+        seq: i64,
+    },
     /// No such request.
     #[error("there is no request {0}")]
     UnknownRequest(i64),

@@ -7,6 +7,7 @@ use sqlx::PgConnection;
 use super::store::{self, Decision, NewDecision, NewRequest, Request};
 use super::{AdjustmentReason, Limit, Limits, Refusal};
 use crate::audit::{self, Line, Who};
+use crate::booking;
 use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::{Error, Fault, Widen as _};
@@ -15,6 +16,7 @@ use crate::funding;
 use crate::ids::{Actor, Pocket, Reason, Reference, TenantId};
 use crate::ledger::{self, Entry, Floor, Kind, Metadata, PostedRow};
 use crate::money::{Currency, MinorUnits};
+use crate::payment;
 use crate::staff::Role;
 
 /// What a caller may do at the desk.
@@ -181,6 +183,7 @@ impl Desk<'_> {
         }
         // The lock comes first: what the asker moved lately is read after it, so two at once don't both fit.
         ledger::lock_wallet(conn, &ask.tenant_id, &ask.currency.code, now).await.widen()?;
+        refuse_standing_booking(conn, ask).await?;
         let since = now.checked_sub_signed(TimeDelta::days(1)).unwrap_or(DateTime::UNIX_EPOCH);
         let lately = store::moved_alone(conn, &ask.tenant_id, &ask.currency.code, &self.who.actor, since).await?;
         let alone = self.limit().allows(&ask.currency, lately, ask.amount);
@@ -492,6 +495,22 @@ fn entry(request: &Request, decided_by: Option<&str>) -> std::result::Result<Ent
             .map_err(|error| Fault::new("a request's metadata breaks its rule").because(error))?,
         floor: Floor::Zero,
     })
+}
+
+/// What a booking cost isn't given back while the booking stands: whoever cancels it frees the slot in the same step.
+async fn refuse_standing_booking(conn: &mut PgConnection, ask: &Ask) -> Result<()> {
+    let Some(seq) = ask.original_seq else { return Ok(()) };
+    let row = ledger::row(conn, &ask.tenant_id, &ask.currency.code, seq).await?;
+    let number = row
+        .filter(|row| row.kind == Kind::Booking)
+        .and_then(|row| row.reference.as_str().strip_prefix(payment::BOOKING_REFERENCE_PREFIX)?.parse::<i64>().ok());
+    let Some(booking_id) = number else { return Ok(()) };
+    match booking::find_booking(conn, booking_id).await? {
+        Some(booking) if booking.cancelled_at.is_none() => {
+            Err(Error::Refused(Refusal::GoesThroughBooking { tenant_id: ask.tenant_id.clone(), seq }))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Says of a top-up that can't be refunded how it goes back instead.

@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use crate::support::TestApp;
 use crate::support::api::{Call, batch, posting};
 use crate::support::app::entry;
+use crate::telegram::{ALICE, PRICE, Stage};
 
 /// Every operation of `/v1` and the scope it needs. A new one must be named here.
-const OPERATIONS: [(&str, &str, Scope); 33] = [
+const OPERATIONS: [(&str, &str, Scope); 42] = [
     ("GET", "/v1/currencies", Scope::LedgerRead),
     ("POST", "/v1/currencies", Scope::CurrenciesWrite),
     ("POST", "/v1/tenants", Scope::TenantsWrite),
@@ -25,6 +26,15 @@ const OPERATIONS: [(&str, &str, Scope); 33] = [
     ("POST", "/v1/orders", Scope::PaymentsWrite),
     ("GET", "/v1/orders/{order_id}", Scope::TenantsRead),
     ("POST", "/v1/orders/{order_id}/close", Scope::PaymentsWrite),
+    ("POST", "/v1/orders/{order_id}/invoice", Scope::PaymentsWrite),
+    ("POST", "/v1/resources", Scope::PaymentsWrite),
+    ("GET", "/v1/slots", Scope::TenantsRead),
+    ("POST", "/v1/slots", Scope::PaymentsWrite),
+    ("GET", "/v1/bookings/{booking_id}", Scope::TenantsRead),
+    ("POST", "/v1/bookings/{booking_id}/cancel", Scope::PaymentsWrite),
+    ("GET", "/v1/refund-tasks", Scope::SupportWrite),
+    ("GET", "/v1/payment-cases", Scope::SupportWrite),
+    ("POST", "/v1/payment-cases/{case_id}/resolve", Scope::SupportApprove),
     ("POST", "/v1/payment-links", Scope::PaymentsWrite),
     ("PATCH", "/v1/tenants/{tenant_id}", Scope::TenantsWrite),
     ("GET", "/v1/tenants/{tenant_id}/subscriptions", Scope::TenantsRead),
@@ -71,8 +81,8 @@ const OPERATIONS: [(&str, &str, Scope); 33] = [
     ("POST", "/v1/holds/{hold_id}/cancel", Scope::HoldsWrite),
 ];
 
-/// What answers without a token of ours. `/payme` asks for the provider's own key.
-const PUBLIC: [&str; 4] = ["/payme", "/healthz", "/readyz", "/metrics"];
+/// What answers without a token of ours. `/payme` and `/telegram/webhook` ask for the provider's own key.
+const PUBLIC: [&str; 5] = ["/payme", "/telegram/webhook", "/healthz", "/readyz", "/metrics"];
 
 fn body(path: &str) -> Value {
     match path {
@@ -80,6 +90,11 @@ fn body(path: &str) -> Value {
         "/v1/tenants" => json!({ "tenant_id": "new", "name": "New" }),
         "/v1/transactions/batch" => batch(&[posting("acme", "bonus", "1", "r")]),
         "/v1/orders" => json!({ "order_id": "new", "tenant_id": "acme", "amount": "1000", "title": "A thing" }),
+        "/v1/resources" => json!({ "resource_id": "new", "name": "New" }),
+        "/v1/slots" => json!({ "resource_id": "room", "starts_at": "2027-01-01T10:00:00Z",
+                               "ends_at": "2027-01-01T11:00:00Z" }),
+        "/v1/bookings/{booking_id}/cancel" => json!({ "reason": "a test" }),
+        "/v1/payment-cases/{case_id}/resolve" => json!({ "resolution": "refund" }),
         "/v1/plans" => json!({ "plan_id": "new", "name": "New", "price": "1000" }),
         "/v1/plans/{plan_id}/prices" => json!({ "price": "2000", "from_month": "2027-03" }),
         "/v1/tenants/{tenant_id}/subscriptions" => json!({ "plan_id": "plan", "started_on": "2026-12-01" }),
@@ -128,12 +143,16 @@ fn call(method: &str, path: &str) -> Call {
         Some("withdraw") => "3",
         _ => "1",
     };
+    // An invoice is one in stars.
+    let order_id = if path.ends_with("/invoice") { "stars" } else { "order" };
     let real = path
         .replace("{request_id}", request_id)
         // A hold for each that ends one.
         .replace("{hold_id}", path.rsplit('/').next().filter(|verb| !verb.contains('{')).unwrap_or("start"))
+        .replace("{booking_id}", "1")
+        .replace("{case_id}", "1")
         .replace("{tenant_id}", "acme")
-        .replace("{order_id}", "order")
+        .replace("{order_id}", order_id)
         .replace("{plan_id}", "plan")
         .replace("{period}", "2026-12")
         .replace("{subscription_id}", "1")
@@ -144,13 +163,20 @@ fn call(method: &str, path: &str) -> Call {
 }
 
 async fn app() -> TestApp {
-    let app = TestApp::start().await;
-    app.tenant("acme").await;
+    // A booking, a payment that is a person's, and an order in stars.
+    let stage = Stage::start().await;
+    let (status, answer) = stage.app.post("/v1/webhook-endpoints", &json!({ "url": "https://example.com/hook" })).await;
+    assert_eq!(status, 201, "{answer}");
+    let slot_id = stage.slot(100).await;
+    stage.order("booked", slot_id, ALICE).await;
+    stage.is_told_yes("q", ALICE, "booked").await;
+    stage.paid(ALICE, "booked").await;
+    stage.paid(ALICE, "nothing").await;
+    stage.top_up_order("stars", ALICE, PRICE).await;
+    let app = stage.app;
     app.order("order", "acme", "1000").await;
     app.plan("plan", "1000").await;
     app.subscribe("acme", "plan", "2026-12-01", "full").await;
-    let (status, answer) = app.post("/v1/webhook-endpoints", &json!({ "url": "https://example.com/hook" })).await;
-    assert_eq!(status, 201, "{answer}");
     app.fund("acme", 100_000).await;
     app.post_entries(&[entry("acme", "purchase", -1_000, "bought")]).await.expect("a debit");
     for (path, body) in [

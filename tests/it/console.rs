@@ -31,6 +31,8 @@ fn real(path: &str) -> String {
         .replace("{seq}", "1")
         .replace("{request_id}", "1")
         .replace("{hold_id}", "job-1")
+        .replace("{order_id}", "nothing")
+        .replace("{case_id}", "1")
         .replace("{endpoint_id}", "1")
         .replace("{event_id}", "1")
         .replace("{code}", "en")
@@ -91,7 +93,8 @@ async fn s2_each_role_reaches_what_it_may_and_nothing_more() {
             let before = money_and_requests(&app).await;
             if route.method == "get" {
                 let page = visitor.get(&path).await;
-                let missing = route.path.contains("{request_id}") || route.path.contains("{hold_id}");
+                let missing =
+                    ["{request_id}", "{hold_id}", "{order_id}"].iter().any(|name| route.path.contains(name));
                 let wanted = match (*role >= needs, missing) {
                     (false, _) => StatusCode::FORBIDDEN,
                     (true, true) => StatusCode::NOT_FOUND,

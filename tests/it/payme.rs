@@ -92,7 +92,7 @@ async fn raw(app: &TestApp, body: impl Into<reqwest::Body>) -> String {
 }
 
 /// Waits until so many sessions of the application wait for a lock.
-async fn until_waiting(app: &TestApp, sessions: i64) {
+pub async fn until_waiting(app: &TestApp, sessions: i64) {
     let began = Instant::now();
     loop {
         let waiting = app

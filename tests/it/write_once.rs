@@ -7,11 +7,25 @@ use serde_json::json;
 use crate::idempotency::token_of;
 use crate::support::TestApp;
 use crate::support::api::{Call, batch, posting};
+use crate::telegram::{ALICE, Stage};
 
 /// An application in which every write-once table has a row that went through its states.
 async fn lived_in() -> TestApp {
-    let app = TestApp::start().await;
-    app.tenant("acme").await;
+    // A booking that was cancelled, and a case that was resolved.
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    stage.order("booked", slot_id, ALICE).await;
+    stage.is_told_yes("q", ALICE, "booked").await;
+    stage.paid(ALICE, "booked").await;
+    stage.paid(ALICE, "nothing").await;
+    let app = stage.app;
+    for (path, body) in [
+        ("/v1/bookings/1/cancel", json!({ "reason": "a test" })),
+        ("/v1/payment-cases/1/resolve", json!({ "resolution": "refund", "note": "a test" })),
+    ] {
+        let (status, answer) = app.post_with_key(path, path, &body).await;
+        assert_eq!(status, 200, "{answer}");
+    }
     app.plan("standard", "2000.00").await;
     let subscription_id = app.subscribe("acme", "standard", "2026-12-01", "full").await;
     Job::FeeRun.run(&app.app).await.unwrap();
@@ -96,6 +110,11 @@ async fn l2_no_column_of_a_write_once_row_that_has_a_value_can_be_given_another(
         ("support_requests", "decision_note"),
         ("support_requests", "posted_seq"),
         ("subscriptions", "ended_on"),
+        ("orders", "slot_id"),
+        ("slot_holds", "ended_at"),
+        ("bookings", "cancelled_at"),
+        ("bookings", "refund"),
+        ("payment_cases", "resolved_at"),
     ] {
         let statement = format!("SELECT count({column}) FROM {table}");
         let rows: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(statement)).fetch_one(&mut superuser).await.unwrap();

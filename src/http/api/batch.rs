@@ -18,6 +18,7 @@ use crate::idempotency::Claim;
 use crate::ids::{Pocket, Reason, Reference, TenantId};
 use crate::ledger::{Entry, Floor, Kind, Metadata, PostedRow};
 use crate::money::Currency;
+use crate::payment;
 
 /// The most postings of one batch.
 const ITEMS_MAX: usize = 5_000;
@@ -155,6 +156,14 @@ async fn entry(app: &App, posting: PostingBody, at: &str) -> Result<(Entry, Curr
             "kind_not_postable",
             "Only the fee run books this reference",
             "a month's fee is booked by the fee run, whose references begin with fee:",
+        ));
+    }
+    if kind == Kind::Booking && posting.reference.starts_with(payment::BOOKING_REFERENCE_PREFIX) {
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "kind_not_postable",
+            "Only a booking books this reference",
+            "what a slot cost is booked with its booking, whose references begin with booking:",
         ));
     }
     let metadata = match &posting.metadata {

@@ -3,14 +3,17 @@
 pub mod allowances;
 pub mod balance;
 pub mod batch;
+pub mod bookings;
 pub mod currencies;
 pub mod fee_runs;
 pub mod grants;
 pub mod hold_prices;
 pub mod holds;
 pub mod orders;
+pub mod payment_cases;
 pub mod payment_links;
 pub mod plans;
+pub mod slots;
 pub mod subscriptions;
 pub mod support;
 pub mod tenants;

@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ProblemDocument;
+use crate::booking;
 use crate::http::error::Problem;
 use crate::http::extract::{Caller, Json, Named, NoParameters, PaymentsWrite, Query, TenantsRead};
 use crate::ids::{OrderId, TenantId};
-use crate::money::Currency;
+use crate::money::{Currency, MinorUnits};
 use crate::payment::order::{self, Order, OrderStatus};
+use crate::provider::telegram;
 use crate::tenant::check_name;
 
 /// An order to be made.
@@ -27,14 +29,20 @@ pub struct NewOrder {
     /// UZS when left out.
     #[schema(example = "UZS")]
     pub currency: Option<String>,
-    /// The price as decimal text.
+    /// The price as decimal text; that of the slot when left out.
     #[schema(example = "150000.00")]
-    pub amount: String,
+    pub amount: Option<String>,
     /// What is sold.
     #[schema(example = "One hour, 1 December, 10:00")]
     pub title: String,
     /// Not payable from this moment on.
     pub expires_at: Option<DateTime<Utc>>,
+    /// The slot that this is an attempt to get. Another attempt is another order.
+    pub slot_id: Option<i64>,
+    /// Who alone may pay it, by the provider's id of a payer (a Telegram user's number, for example). An order in
+    /// stars has one.
+    #[schema(example = "700123456")]
+    pub payer: Option<String>,
 }
 
 /// An order.
@@ -56,6 +64,10 @@ pub struct OrderBody {
     pub created_at: DateTime<Utc>,
     /// Not payable from this moment on.
     pub expires_at: Option<DateTime<Utc>>,
+    /// The slot that it is an attempt to get.
+    pub slot_id: Option<i64>,
+    /// Who alone may pay it.
+    pub payer: Option<String>,
 }
 
 impl OrderBody {
@@ -69,6 +81,8 @@ impl OrderBody {
             status: status.as_str().to_owned(),
             created_at: order.created_at,
             expires_at: order.expires_at,
+            slot_id: order.slot_id,
+            payer: order.payer.clone(),
         }
     }
 }
@@ -76,7 +90,7 @@ impl OrderBody {
 /// Makes an order. The same again is answered the same.
 #[utoipa::path(post, path = "/v1/orders", tag = "payments", request_body = NewOrder,
     responses((status = 201, body = OrderBody), (status = 200, description = "It was there", body = OrderBody),
-        (status = 404, description = "tenant_not_found, currency_not_found", body = ProblemDocument,
+        (status = 404, description = "tenant_not_found, currency_not_found, slot_not_found", body = ProblemDocument,
          content_type = "application/problem+json"),
         (status = 409, description = "order_differs", body = ProblemDocument,
          content_type = "application/problem+json")))]
@@ -87,7 +101,14 @@ pub async fn create(
 ) -> Result<(StatusCode, axum::Json<OrderBody>), Problem> {
     let body = json.body;
     let currency = super::currency(&caller.app, "currency", body.currency.as_deref().unwrap_or("UZS")).await?;
-    let amount = super::amount("amount", &body.amount, &currency)?;
+    let amount = match &body.amount {
+        Some(amount) => super::amount("amount", amount, &currency)?,
+        None => price_of_slot(&caller, body.slot_id, &currency).await?,
+    };
+    let payer = body.payer.map(check_payer).transpose()?;
+    if currency.code.as_str() == telegram::CURRENCY && payer.is_none() {
+        return Err(Problem::invalid_field("payer", "is needed for an order in stars: the Telegram user's number"));
+    }
     if !amount.is_positive() {
         return Err(Problem::invalid_field("amount", "must be positive"));
     }
@@ -102,6 +123,8 @@ pub async fn create(
         created_at: now,
         expires_at: body.expires_at.map(|at| super::moment("expires_at", at)).transpose()?,
         closed_at: None,
+        slot_id: body.slot_id,
+        payer,
     };
     let (there, new) =
         caller.db().run("order_create", |conn| async move { order::create(conn, order).await }.scope_boxed()).await?;
@@ -110,6 +133,30 @@ pub async fn create(
     let status = status.map_or(OrderStatus::Open, |(_, status)| status);
     let code = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((code, axum::Json(OrderBody::new(&there, status, &currency))))
+}
+
+/// What a slot costs, for an order that doesn't say.
+async fn price_of_slot(
+    caller: &Caller<PaymentsWrite>,
+    slot_id: Option<i64>,
+    currency: &Currency,
+) -> Result<MinorUnits, Problem> {
+    let slot_id = slot_id.ok_or_else(|| Problem::invalid_field("amount", "is needed without slot_id"))?;
+    let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
+    if booking::find_slot(&mut conn, slot_id).await?.is_none() {
+        return Err(order::OrderRefusal::UnknownSlot(slot_id).into());
+    }
+    booking::slot_price(&mut conn, slot_id, &currency.code).await?.ok_or_else(|| {
+        Problem::invalid_field("amount", format!("is needed: slot {slot_id} has no price in {}", currency.code))
+    })
+}
+
+fn check_payer(payer: String) -> Result<String, Problem> {
+    if !payer.is_empty() && payer.len() <= 64 && payer.bytes().all(|byte| byte.is_ascii_graphic()) {
+        Ok(payer)
+    } else {
+        Err(Problem::invalid_field("payer", "must be 1 to 64 visible ASCII characters"))
+    }
 }
 
 /// An order with where it stands.
@@ -152,4 +199,51 @@ pub async fn close(
         .await?;
     let currency = super::currency(&caller.app, "currency", order.currency.as_str()).await?;
     Ok(axum::Json(OrderBody::new(&order, OrderStatus::Closed, &currency)))
+}
+
+/// Which bot makes an invoice.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InvoiceBody {
+    /// The bot's number; the first one that is set up when left out.
+    pub bot_id: Option<i64>,
+}
+
+/// The link of an invoice.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct InvoiceLink {
+    /// Opens the payment form in Telegram.
+    #[schema(example = "https://t.me/$abc")]
+    pub url: String,
+}
+
+/// Makes the link of an order's invoice in stars, through the Bot API. Nothing is stored and nothing is promised:
+/// who opens it is asked about when they pay.
+#[utoipa::path(post, path = "/v1/orders/{order_id}/invoice", tag = "payments", request_body = InvoiceBody,
+    params(("order_id" = String, Path)),
+    responses((status = 200, body = InvoiceLink),
+        (status = 404, description = "order_not_found", body = ProblemDocument,
+         content_type = "application/problem+json"),
+        (status = 409, description = "order_not_payable", body = ProblemDocument,
+         content_type = "application/problem+json"),
+        (status = 422, description = "link_not_possible, provider_not_configured", body = ProblemDocument,
+         content_type = "application/problem+json"),
+        (status = 502, description = "provider_unavailable", body = ProblemDocument,
+         content_type = "application/problem+json")))]
+pub async fn invoice(
+    caller: Caller<PaymentsWrite>,
+    _: Query<NoParameters>,
+    Named(order_id): Named<OrderId>,
+    json: Json<InvoiceBody>,
+) -> Result<axum::Json<InvoiceLink>, Problem> {
+    let app = &caller.app;
+    let (order, status) = {
+        let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
+        order::find_with_status(&mut conn, &order_id, app.payme.terms().lifetime, app.clock.now())
+            .await?
+            .ok_or_else(|| Problem::not_found("order_not_found", format!("there is no order {order_id}")))?
+    };
+    // No connection is held while Telegram takes its time.
+    let url = app.telegram.invoice_link(&order, status, json.body.bot_id).await?;
+    Ok(axum::Json(InvoiceLink { url }))
 }

@@ -7,6 +7,7 @@
 #![expect(clippy::trivially_copy_pass_by_ref, reason = "templates hand over what they show by reference")]
 
 mod audit;
+mod bookings;
 mod chart;
 mod desk;
 mod fee_runs;
@@ -84,6 +85,11 @@ routes! {
     post "/console/requests/{request_id}/withdraw" requests::withdraw, Some(Role::Agent);
     get  "/console/holds" holds::page, Some(Role::Viewer);
     get  "/console/holds/{hold_id}" hold::page, Some(Role::Viewer);
+    get  "/console/bookings" bookings::slots, Some(Role::Viewer);
+    get  "/console/orders/{order_id}" bookings::order, Some(Role::Viewer);
+    get  "/console/refund-tasks" bookings::refunds, Some(Role::Viewer);
+    get  "/console/cases" bookings::cases, Some(Role::Viewer);
+    post "/console/cases/{case_id}/resolve" bookings::resolve, Some(Role::Approver);
     get  "/console/fee-runs" fee_runs::page, Some(Role::Viewer);
     get  "/console/webhooks" webhooks::page, Some(Role::Viewer);
     post "/console/webhooks/{endpoint_id}/{event_id}/replay" webhooks::replay, Some(Role::Agent);

@@ -43,6 +43,11 @@ pub fn words(language: Locale, currency: Option<&Currency>, refusal: &Refusal) -
             format!("строка {seq} — пополнение: оно возвращается только через провайдера"),
             format!("row {seq} is a top-up: it goes back only through its provider"),
         ),
+        Refusal::GoesThroughBooking { seq, .. } => say(
+            format!("{seq}-qator — band qilish: uni bekor qilish pulni qaytaradi"),
+            format!("строка {seq} — бронь: деньги вернёт её отмена"),
+            format!("row {seq} is a booking: its cancellation gives the money back"),
+        ),
         Refusal::UnknownRequest(id) => {
             say(format!("{id}-soʻrov yoʻq"), format!("заявки {id} нет"), format!("there is no request {id}"))
         }

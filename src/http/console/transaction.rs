@@ -87,6 +87,7 @@ pub async fn page(
         Kind::Grant => w.rule_grant,
         Kind::Expiry => w.rule_expiry,
         Kind::HoldCharge => w.rule_hold_charge,
+        Kind::Booking => w.rule_booking,
         Kind::Custom(_) => w.rule_custom,
     };
     let way_back = if story.row.kind == Kind::TopUp && story.given_back.is_empty() {

@@ -81,7 +81,6 @@ words! {
     payment: "Toʻlov" | "Платёж" | "Payment";
     provider: "Provayder" | "Провайдер" | "Provider";
     external_id: "Provayder raqami" | "Номер у провайдера" | "Provider's id";
-    order: "Buyurtma" | "Заказ" | "Order";
     state_created: "kutilmoqda" | "ожидается" | "promised";
     state_performed: "toʻlangan" | "проведён" | "performed";
     state_cancelled: "bekor qilingan" | "отменён" | "cancelled";
@@ -147,10 +146,63 @@ words! {
     rule_grant: "H12: mijozga bepul berilgan mablagʻ." | "H12: начислено клиенту без оплаты." | "H12: given to the tenant without payment.";
     rule_expiry: "H12: choʻntak muddati tugadi, qolgani hisobdan chiqdi." | "H12: срок кармана истёк, остаток списан." | "H12: the pocket's time was over and what was left went.";
     rule_hold_charge: "H5: ish band qilingan puldan bir marta toʻlandi." | "H5: работа оплачена из холда один раз." | "H5: the work of a hold was paid, once.";
+    rule_booking: "B4: toʻlov shu vaqtni oldi; pul bir marta sarflandi." | "B4: платёж купил это время; деньги потрачены один раз." | "B4: the payment bought its slot; the money was spent once.";
     rule_custom: "L3: mahsulot oʻzi yozgan qator." | "L3: строка самого продукта." | "L3: a row of the product's own.";
     topup_returns: "Toʻldirish faqat provayder orqali qaytadi (Payme kabinetida bekor qilinadi). Hamyon pul yetarli boʻlsa rozi boʻladi." | "Пополнение возвращается только через провайдера (отмена в кабинете Payme). Hamyon согласится, если денег хватает." | "A top-up goes back only through its provider (cancel it in Payme's cabinet). Hamyon agrees when there is enough money.";
     topup_enough: "Hozir yetarli: bekor qilish oʻtadi." | "Сейчас хватает: отмена пройдёт." | "There is enough now: the cancel would go through.";
     topup_short: "Hozir yetarli emas: bekor qilish -31007 bilan rad etiladi. Yetmaydi:" | "Сейчас не хватает: отмена получит -31007. Не хватает:" | "There isn't enough now: the cancel would be refused with -31007. Missing:";
+    slots: "Vaqtlar" | "Слоты" | "Slots";
+    slot: "Vaqt" | "Слот" | "Slot";
+    resource: "Resurs" | "Ресурс" | "Resource";
+    slot_starts: "Boshlanishi" | "Начало" | "Begins";
+    slot_ends: "Tugashi" | "Конец" | "Ends";
+    slot_free: "boʻsh" | "свободен" | "free";
+    slot_held: "ushlab turilibdi, gacha" | "удержан до" | "held until";
+    slot_booked: "band qilingan" | "забронирован" | "booked";
+    order: "Buyurtma" | "Заказ" | "Order";
+    order_busy: "toʻlanmoqda" | "оплачивается" | "being paid";
+    order_paid: "toʻlangan" | "оплачен" | "paid";
+    order_refunded: "qaytarilgan" | "возвращён" | "refunded";
+    order_story: "Nima boʻldi" | "История" | "What happened";
+    payer: "Toʻlovchi" | "Плательщик" | "Payer";
+    moment_ordered: "buyurtma berildi" | "заказ создан" | "ordered";
+    moment_closed: "buyurtma yopildi" | "заказ закрыт" | "closed";
+    moment_yes: "toʻlovga ruxsat berildi" | "оплата разрешена" | "told yes";
+    moment_no: "toʻlov rad etildi" | "оплата отклонена" | "told no";
+    moment_held: "vaqt ushlab turildi" | "слот удержан" | "slot held";
+    moment_hold_ended: "ushlab turish tugadi" | "удержание снято" | "hold ended";
+    moment_promised: "toʻlov vaʼda qilindi" | "платёж создан" | "payment promised";
+    moment_paid: "toʻlov keldi" | "платёж пришёл" | "payment came";
+    moment_payment_cancelled: "toʻlov bekor qilindi" | "платёж отменён" | "payment cancelled";
+    moment_booked: "band qilindi" | "забронировано" | "booked";
+    moment_cancelled: "band qilish bekor qilindi" | "бронь отменена" | "booking cancelled";
+    moment_refund_asked: "qaytarish soʻraldi" | "возврат запрошен" | "refund asked for";
+    moment_refund_checking: "qaytarish tekshirilmoqda" | "возврат проверяется" | "refund is being checked";
+    moment_refunded: "pul qaytdi" | "деньги вернулись" | "money has gone back";
+    moment_refund_failed: "qaytarib boʻlmadi" | "возврат не удался" | "refund failed";
+    moment_case_opened: "odam koʻrishi kerak" | "нужен человек" | "a person has to look";
+    moment_case_resolved: "odam hal qildi" | "человек решил" | "a person has decided";
+    refund_tasks: "Toʻlovchiga qaytarish" | "Возвраты плательщикам" | "Refunds to payers";
+    refund_waiting: "navbatda" | "в очереди" | "waiting";
+    refund_checking: "tekshirilmoqda" | "проверяется" | "being checked";
+    refund_refunded: "qaytarildi" | "возвращено" | "refunded";
+    refund_failed: "boʻlmadi" | "не удалось" | "failed";
+    cases: "Odam kerak" | "Нужен человек" | "Needs a person";
+    case_mismatch: "toʻlov buyurtmaga mos emas" | "платёж не подходит к заказу" | "a payment doesn't fit its order";
+    case_foreign_currency: "boshqa valyutadagi toʻlov" | "платёж в чужой валюте" | "a payment in another currency";
+    case_refund_failed: "qaytarib boʻlmadi" | "возврат не удался" | "a refund failed";
+    case_lost_payment: "xabarsiz kelgan toʻlov" | "платёж без уведомления" | "a payment we weren't told of";
+    case_unasked_refund: "soʻralmagan qaytarish" | "возврат без запроса" | "a refund nobody asked for";
+    case_negative_balance: "bot balansi manfiy" | "баланс бота отрицательный" | "the bot's balance is negative";
+    case_unread_update: "oʻqib boʻlmagan xabar" | "непрочитанное уведомление" | "an update that can't be read";
+    case_unread_line: "oʻqib boʻlmagan qator" | "непрочитанная строка" | "a line that can't be read";
+    case_refund: "Toʻlovchiga qaytarish" | "Вернуть плательщику" | "Give it back";
+    case_keep: "Qoldirish" | "Оставить" | "Keep it";
+    case_keep_for: "Qaysi mijozga qoldiriladi (boʻsh — oʻzida)" | "Кому оставить (пусто — где лежит)" | "Keep it for (empty: where it is)";
+    case_close: "Yopish" | "Закрыть" | "Close";
+    case_resolved_by: "Hal qildi" | "Решил(а)" | "Resolved by";
+    case_no_money: "Bu ishda kutayotgan pul yoʻq: faqat yopish mumkin." | "По этому делу нет ожидающих денег: его можно только закрыть." | "No money waits for this case: it can only be closed.";
+    case_money_waits: "Bu ishning puli kutmoqda: qaytaring yoki qoldiring." | "Деньги по этому делу ждут: верните или оставьте их." | "The money of this case waits: give it back or keep it.";
     fee_runs: "Oylik yechimlar" | "Списания" | "Fee runs";
     expected: "Kutilgan" | "Ожидалось" | "Expected";
     charged: "Yechilgan" | "Списано" | "Charged";
@@ -205,6 +257,7 @@ words! {
     kind_expiry: "muddati tugashi" | "сгорание" | "expiry";
     kind_hold_charge: "ish uchun toʻlov" | "оплата работы" | "hold charge";
     kind_adjustment: "tuzatish" | "корректировка" | "adjustment";
+    kind_booking: "band qilish" | "бронь" | "booking";
     opening_balance: "Boshlangʻich balans" | "Входящий остаток" | "Opening balance";
     closing_balance: "Yakuniy balans" | "Исходящий остаток" | "Closing balance";
     yes: "Ha" | "Да" | "Yes";
@@ -296,6 +349,7 @@ impl Words {
             "grant" => self.kind_grant,
             "expiry" => self.kind_expiry,
             "hold_charge" => self.kind_hold_charge,
+            "booking" => self.kind_booking,
             own => return own,
         };
         known
@@ -338,6 +392,50 @@ impl Words {
             EndedBy::Reconciler => self.by_reconciler,
             EndedBy::Canceller => self.by_canceller,
             EndedBy::Successor => self.by_successor,
+    /// What a moment of an order's story is called.
+    pub fn moment(&self, what: &str) -> &'static str {
+        match what {
+            "ordered" => self.moment_ordered,
+            "closed" => self.moment_closed,
+            "yes" => self.moment_yes,
+            "no" => self.moment_no,
+            "held" => self.moment_held,
+            "hold_ended" => self.moment_hold_ended,
+            "promised" => self.moment_promised,
+            "paid" => self.moment_paid,
+            "payment_cancelled" => self.moment_payment_cancelled,
+            "booked" => self.moment_booked,
+            "cancelled" => self.moment_cancelled,
+            "refund_asked" => self.moment_refund_asked,
+            "refund_checking" => self.moment_refund_checking,
+            "refunded" => self.moment_refunded,
+            "refund_failed" => self.moment_refund_failed,
+            "case_opened" => self.moment_case_opened,
+            _ => self.moment_case_resolved,
+        }
+    }
+
+    /// What the status of a refund to a payer is called.
+    pub fn refund_status(&self, status: &str) -> &'static str {
+        match status {
+            "refunded" => self.refund_refunded,
+            "failed" => self.refund_failed,
+            "checking" => self.refund_checking,
+            _ => self.refund_waiting,
+        }
+    }
+
+    /// What a kind of case is called.
+    pub fn case_kind(&self, kind: &str) -> &'static str {
+        match kind {
+            "mismatch" => self.case_mismatch,
+            "foreign_currency" => self.case_foreign_currency,
+            "refund_failed" => self.case_refund_failed,
+            "lost_payment" => self.case_lost_payment,
+            "unasked_refund" => self.case_unasked_refund,
+            "negative_balance" => self.case_negative_balance,
+            "unread_update" => self.case_unread_update,
+            _ => self.case_unread_line,
         }
     }
 

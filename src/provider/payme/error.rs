@@ -213,10 +213,12 @@ impl PaymeError {
             | payment::Refusal::FromTheFuture
             | payment::Refusal::Ledger(_) => Self::WrongState,
             payment::Refusal::UnknownTenant | payment::Refusal::UnknownOrder => Self::UnknownAccount { field: field() },
-            payment::Refusal::WalletClosed(_) | payment::Refusal::OrderNotPayable { .. } => {
-                Self::NotPayable { field: field() }
+            payment::Refusal::WalletClosed(_)
+            | payment::Refusal::OrderNotPayable { .. }
+            | payment::Refusal::SlotGone { .. } => Self::NotPayable { field: field() },
+            payment::Refusal::OrderBusy(_) | payment::Refusal::SlotHeld(_) => {
+                Self::Busy { field: field(), code: busy_code }
             }
-            payment::Refusal::OrderBusy(_) => Self::Busy { field: field(), code: busy_code },
             payment::Refusal::WrongAmount { .. } => Self::WrongAmount,
             payment::Refusal::MoneySpent { .. } => Self::MoneySpent,
             payment::Refusal::BookedOtherwise { .. } => Self::BookedOtherwise { reference: reference.to_owned() },

@@ -210,7 +210,12 @@ impl Create {
 
 /// The id of a call. `None` when it is a string that no transaction can have.
 fn parse_id(members: &Members) -> Result<Option<ExternalId>, PaymeError> {
-    Ok(ExternalId::parse(text(members, "id", "id is not a string")?).ok())
+    Ok(transaction_id(text(members, "id", "id is not a string")?))
+}
+
+/// Payme's ids have 24 characters; other providers' are longer than any id here may be.
+fn transaction_id(text: String) -> Option<ExternalId> {
+    ExternalId::parse(text).ok().filter(|id| id.as_str().len() <= 64)
 }
 
 /// PerformTransaction and CheckTransaction.
@@ -289,7 +294,7 @@ impl SetFiscal {
         if receipt.get().len() > 16 * 1024 {
             return Err(bad("fiscal_data is too long"));
         }
-        let id = ExternalId::parse(id).map_err(|_| PaymeError::UnknownReceipt)?;
+        let id = transaction_id(id).ok_or(PaymeError::UnknownReceipt)?;
         Ok(Self { id, kind, receipt: receipt.get().to_owned() })
     }
 }

@@ -20,6 +20,7 @@ use hamyon::money::{CurrencyCode, MinorUnits};
 use hamyon::outbox::DelivererSettings;
 use hamyon::provider::payme::PaymeSettings;
 use hamyon::provider::payme::auth::Keys;
+use hamyon::provider::telegram::TelegramSettings;
 use hamyon::support::{Limit, Limits};
 use hamyon::token::{self, Scope};
 use reqwest::StatusCode;
@@ -88,6 +89,7 @@ pub fn settings() -> AppSettings {
             base_url: "https://checkout.paycom.uz".to_owned(),
         }),
         payme_addresses: Vec::new(),
+        telegram: TelegramSettings::default(),
         trusted_proxies: Vec::new(),
         fee_limits: RunLimits::default(),
         reminders: ReminderPolicy::default(),
@@ -321,6 +323,18 @@ impl TestApp {
             "allowance_tiers",
             "allowance_assignments",
             "allowance_cycles",
+            "resources",
+            "slots",
+            "slot_prices",
+            "slot_holds",
+            "bookings",
+            "checkouts",
+            "receipts",
+            "refund_tasks",
+            "payment_cases",
+            "telegram_updates",
+            "telegram_unread_updates",
+            "telegram_statements",
         ] {
             let rows: String = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
                 "SELECT coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '') FROM {table} t"

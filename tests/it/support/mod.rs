@@ -7,6 +7,7 @@ pub mod book;
 pub mod cluster;
 pub mod console;
 pub mod exports;
+pub mod fake_bot_api;
 pub mod fake_merchant;
 pub mod hooks;
 pub mod intruder;

@@ -1,0 +1,234 @@
+//! The bot's own list of transactions against our book.
+//!
+//! The list only grows, the oldest line first, so the count of lines that were read is a place in it. A few lines
+//! before that place are read again. Each line is brought into the book by the very functions that the webhook
+//! uses, and they do nothing twice; so a line that is read again, or was told by the webhook meanwhile, changes
+//! nothing.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+
+use chrono::TimeDelta;
+use scoped_futures::ScopedFutureExt as _;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::bot_api::CallError;
+use super::webhook::{hex, never_refused, note};
+use super::wire::{GoneBack, Line, Paid, Unread, read_line};
+use super::{Bot, PROVIDER, Telegram, charge_of, prefix, store};
+use crate::fault::{Error, Fault};
+use crate::payment::Refusal;
+use crate::payment::prepaid::case::{self, CaseKind, NewCase};
+use crate::payment::prepaid::refund::{self, ConfirmedBy, Refunded};
+use crate::payment::prepaid::{self, Received, Source};
+
+/// Telegram's most lines of a page.
+const PAGE_LINES: i64 = 100;
+
+/// How many lines before our place are read again.
+const OVERLAP_LINES: i64 = 20;
+
+/// A payment that is so young may still be on its way through the webhook: found here first, nothing is odd.
+const ON_ITS_WAY: TimeDelta = TimeDelta::minutes(10);
+
+impl Telegram {
+    /// Reads each bot's list to its end, and its balance. Returns how many things were not in the book before.
+    ///
+    /// # Errors
+    /// A fault; what was read before it stays read.
+    pub async fn reconcile(&self) -> Result<u64, Fault> {
+        let mut found: u64 = 0;
+        for bot in self.bots() {
+            match self.read_list(bot).await {
+                Ok(news) => found = found.saturating_add(news),
+                Err(Error::Fault(fault)) => return Err(fault),
+                // Another bot's list may be read all the same; this one's comes next time.
+                Err(Error::Refused(error)) => {
+                    tracing::warn!(bot_id = bot.bot_id, "the list of bot {} was not read: {error}", bot.bot_id);
+                }
+            }
+            self.look_at_balance(bot).await?;
+        }
+        Ok(found)
+    }
+
+    async fn read_list(&self, bot: &Bot) -> Result<u64, Error<CallError>> {
+        let began_at = self.clock.now();
+        let cursor = {
+            let mut conn = self.db.pool().acquire().await?;
+            store::find_cursor(&mut conn, bot.bot_id).await?
+        };
+        let mut offset = cursor.lines_read.saturating_sub(OVERLAP_LINES).max(0);
+        let mut found: u64 = 0;
+        loop {
+            let page = self.api.star_transactions(bot, offset, PAGE_LINES).await.map_err(Error::Refused)?;
+            let lines: Vec<(&Value, Result<Line, Unread>)> = page.iter().map(|line| (line, read_line(line))).collect();
+            let known = self.known(bot, &lines).await?;
+            for (line, read) in &lines {
+                found = found.saturating_add(self.take_line(bot, line, read, &known).await?);
+            }
+            let lines = i64::try_from(page.len()).unwrap_or(0);
+            offset = offset.saturating_add(lines);
+            let at_the_end = lines < PAGE_LINES;
+            // The place moves behind what has been booked, never before it.
+            let mut conn = self.db.pool().acquire().await?;
+            store::move_cursor(&mut conn, bot.bot_id, offset, at_the_end.then_some(began_at)).await?;
+            if at_the_end {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Which payments of a page are in the book, and whether they have gone back. Almost every line of almost every
+    /// page is there already, and one question for all of them is enough to know.
+    async fn known(&self, bot: &Bot, lines: &[(&Value, Result<Line, Unread>)]) -> Result<HashMap<String, bool>, Fault> {
+        let external_ids: Vec<String> = lines
+            .iter()
+            .filter_map(|(_, read)| match read {
+                Ok(Line::Paid(paid)) => Some(&paid.charge_id),
+                Ok(Line::GoneBack(gone)) => Some(&gone.charge_id),
+                Ok(Line::Other) | Err(_) => None,
+            })
+            .map(|charge_id| format!("{}{charge_id}", prefix(bot.bot_id)))
+            .collect();
+        let mut conn = self.db.pool().acquire().await?;
+        let known = prepaid::find_known(&mut conn, PROVIDER, &external_ids).await?;
+        Ok(known
+            .into_iter()
+            .map(|(external_id, gone)| (charge_of(bot.bot_id, &external_id).to_owned(), gone))
+            .collect())
+    }
+
+    /// Brings one line into the book; 1 when it wasn't there.
+    async fn take_line(
+        &self,
+        bot: &Bot,
+        line: &Value,
+        read: &Result<Line, Unread>,
+        known: &HashMap<String, bool>,
+    ) -> Result<u64, Fault> {
+        let taken = match read {
+            Ok(Line::Other) => return Ok(0),
+            Ok(Line::Paid(paid)) if known.contains_key(&paid.charge_id) => return Ok(0),
+            Ok(Line::GoneBack(gone)) if known.get(&gone.charge_id) == Some(&true) => return Ok(0),
+            Ok(Line::Paid(paid)) => self.take_paid(bot, paid).await,
+            Ok(Line::GoneBack(gone)) => self.take_gone_back(bot, gone).await,
+            // One line that can't be read must not keep the others from being read.
+            Err(unread) => {
+                let hash: [u8; 32] = Sha256::digest(line.to_string().as_bytes()).into();
+                let hash = hex(&hash);
+                let text: String = line.to_string().chars().take(1_000).collect();
+                let why = format!(
+                    "A line of the list of bot {} can't be read ({unread}) and isn't in the book: {text}",
+                    bot.bot_id
+                );
+                self.open_case(CaseKind::UnreadLine, format!("{}:{hash}", bot.bot_id), None, why).await
+            }
+        };
+        taken.map(u64::from)
+    }
+
+    async fn take_paid(&self, bot: &Bot, paid: &Paid) -> Result<bool, Fault> {
+        let receipt = &Self::receipt(bot.bot_id, paid, Source::Statement)?;
+        let lost = self.clock.now().signed_duration_since(paid.paid_at) > ON_ITS_WAY;
+        let received = self
+            .db
+            .run("telegram_lost_payment", |conn| {
+                async move {
+                    let now = self.clock.now();
+                    let received = prepaid::receive(conn, receipt, &self.currency, &self.actor, now).await?;
+                    if let (Received::New(outcome), true) = (&received, lost) {
+                        let new = NewCase {
+                            provider: PROVIDER,
+                            kind: CaseKind::LostPayment,
+                            subject: receipt.key.external_id.to_string(),
+                            payment_id: Some(outcome.payment_id),
+                            why: format!(
+                                "Telegram never told us of this payment of {} stars for order {:?}; its list did. \
+                                 It is {} now. Was the webhook away?",
+                                receipt.amount.get(),
+                                receipt.named_order,
+                                outcome.decision.as_str()
+                            ),
+                        };
+                        case::open(conn, &new, now).await?;
+                    }
+                    Ok(received)
+                }
+                .scope_boxed()
+            })
+            .await;
+        match received {
+            Ok(received) => {
+                note(&received);
+                Ok(matches!(received, Received::New(_)))
+            }
+            Err(Error::Fault(fault)) => Err(fault),
+            // The ledger holds another row of that name; the line is kept for a person and the others go on.
+            Err(Error::Refused(refusal)) => {
+                let why = format!("A payment of Telegram's list can't be booked: {refusal}");
+                self.open_case(CaseKind::UnreadLine, receipt.key.external_id.to_string(), None, why).await
+            }
+        }
+    }
+
+    async fn take_gone_back(&self, bot: &Bot, gone: &GoneBack) -> Result<bool, Fault> {
+        let key = &Self::key(bot.bot_id, &gone.charge_id)
+            .map_err(|error| Fault::new("a charge's id breaks its rule").because(error))?;
+        let refunded = self
+            .db
+            .run("telegram_listed_refund", |conn| {
+                async move { refund::confirm(conn, key, ConfirmedBy::Statement, &self.actor, self.clock.now()).await }
+                    .scope_boxed()
+            })
+            .await;
+        match refunded {
+            Ok(refunded) => Ok(refunded == Refunded::New),
+            Err(Error::Fault(fault)) => Err(fault),
+            Err(Error::Refused(refusal)) => {
+                let why = format!("A refund of Telegram's list can't be booked: {}", said(&refusal));
+                self.open_case(CaseKind::UnreadLine, format!("{}:out", key.external_id), None, why).await
+            }
+        }
+    }
+
+    /// A chargeback may take more than the bot has.
+    async fn look_at_balance(&self, bot: &Bot) -> Result<(), Fault> {
+        match self.api.star_balance(bot).await {
+            Ok(stars) if stars < 0 => {
+                let why = format!(
+                    "Bot {} has {stars} stars at Telegram: payments were taken back after their stars had been \
+                     withdrawn. Refunds may fail until it is paid.",
+                    bot.bot_id
+                );
+                self.open_case(CaseKind::NegativeBalance, bot.bot_id.to_string(), None, why).await?;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(bot_id = bot.bot_id, "the balance of bot {} was not read: {error}", bot.bot_id);
+            }
+        }
+        Ok(())
+    }
+
+    async fn open_case(
+        &self,
+        kind: CaseKind,
+        subject: String,
+        payment_id: Option<i64>,
+        why: String,
+    ) -> Result<bool, Fault> {
+        let new = &NewCase { provider: PROVIDER, kind, subject, payment_id, why };
+        self.db
+            .run("telegram_open_case", |conn| {
+                async move { Ok::<_, Error<Infallible>>(case::open(conn, new, self.clock.now()).await?) }.scope_boxed()
+            })
+            .await
+            .map_err(never_refused)
+    }
+}
+
+fn said(refusal: &Refusal) -> String {
+    refusal.to_string()
+}

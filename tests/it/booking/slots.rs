@@ -1,0 +1,175 @@
+//! Making slots and finding the free ones.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::TestApp;
+use crate::telegram::{ALICE, Stage, fix_database_clock};
+
+async fn shop(zone: &str) -> TestApp {
+    let app = TestApp::start().await;
+    fix_database_clock(&app).await;
+    app.tenant("acme").await;
+    let body = json!({ "resource_id": "room", "name": "A room", "time_zone": zone });
+    let (status, answer) = app.post("/v1/resources", &body).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    app
+}
+
+fn pattern(weekdays: &[&str], starts: &str, minutes: u16, times: u16, from: &str, to: &str) -> Value {
+    json!({ "resource_id": "room", "prices": [{ "currency": "XTR", "amount": "5" }],
+            "pattern": { "weekdays": weekdays, "starts": starts, "minutes": minutes, "times": times,
+                         "from": from, "to": to } })
+}
+
+fn starts(page: &Value) -> Vec<DateTime<Utc>> {
+    let items = page["items"].as_array().unwrap_or_else(|| panic!("no items: {page}"));
+    items.iter().map(|slot| slot["starts_at"].as_str().expect("a time").parse().expect("a time")).collect()
+}
+
+fn at(text: &str) -> DateTime<Utc> {
+    text.parse().expect("a time")
+}
+
+#[tokio::test]
+async fn a_weekly_pattern_makes_slots_by_the_resources_own_clock() {
+    let app = shop("Asia/Tashkent").await;
+    let body = pattern(&["mon", "thu"], "18:00", 60, 2, "2026-12-01", "2026-12-10");
+    let (status, page) = app.post("/v1/slots", &body).await;
+    assert_eq!(status, StatusCode::CREATED, "{page}");
+    // The 3rd and the 10th are Thursdays, the 7th a Monday; 18:00 there is 13:00 UTC.
+    let expected = ["03T13", "03T14", "07T13", "07T14", "10T13", "10T14"];
+    assert_eq!(starts(&page), expected.map(|hour| at(&format!("2026-12-{hour}:00:00Z"))));
+    // The same again is the same slots.
+    assert_eq!(app.post("/v1/slots", &body).await.1, page);
+    assert_eq!(app.count("SELECT count(*) FROM slots").await, 6);
+    let (_, free) = app.get("/v1/slots?resource_id=room").await;
+    assert_eq!(starts(&free), starts(&page));
+    assert_eq!(free["items"][0]["prices"], json!([{ "currency": "XTR", "amount": "5" }]));
+}
+
+#[tokio::test]
+async fn f1_a_pattern_keeps_its_local_hour_when_the_clocks_change() {
+    let app = shop("Europe/Berlin").await;
+    let days = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+    let (_, page) = app.post("/v1/slots", &pattern(&days, "10:00", 30, 1, "2027-03-27", "2027-03-29")).await;
+    let expected = ["2027-03-27T09:00:00Z", "2027-03-28T08:00:00Z", "2027-03-29T08:00:00Z"];
+    assert_eq!(starts(&page), expected.map(at));
+    // 02:30 doesn't exist on the 28th of March, and exists twice on the 31st of October.
+    let (_, page) = app.post("/v1/slots", &pattern(&days, "02:30", 30, 1, "2027-03-27", "2027-03-29")).await;
+    assert_eq!(starts(&page), ["2027-03-27T01:30:00Z", "2027-03-29T00:30:00Z"].map(at));
+    let (_, page) = app.post("/v1/slots", &pattern(&days, "02:30", 30, 1, "2027-10-31", "2027-10-31")).await;
+    assert_eq!(starts(&page), ["2027-10-31T00:30:00Z"].map(at));
+}
+
+#[tokio::test]
+async fn an_overlap_is_refused_and_nothing_of_the_request_is_made() {
+    let app = shop("Asia/Tashkent").await;
+    app.post("/v1/resources", &json!({ "resource_id": "other", "name": "Another" })).await;
+    let slot = |resource: &str, starts: &str, ends: &str| {
+        json!({ "resource_id": resource, "starts_at": format!("2026-12-05T{starts}:00Z"),
+                "ends_at": format!("2026-12-05T{ends}:00Z") })
+    };
+    assert_eq!(app.post("/v1/slots", &slot("room", "10:00", "11:00")).await.0, 201);
+    for (starts, ends) in [("10:30", "11:30"), ("09:30", "10:30"), ("10:15", "10:45"), ("09:00", "12:00")] {
+        let (status, problem) = app.post("/v1/slots", &slot("room", starts, ends)).await;
+        assert_eq!((status.as_u16(), &problem["code"]), (409, &json!("slot_overlaps")), "{starts} {problem}");
+    }
+    for (resource, starts, ends) in
+        [("room", "11:00", "12:00"), ("room", "09:00", "10:00"), ("other", "10:00", "11:00")]
+    {
+        assert_eq!(app.post("/v1/slots", &slot(resource, starts, ends)).await.0, 201, "{resource} {starts}");
+    }
+    let before = app.everything_written().await;
+    let body = pattern(&["fri", "sat", "sun"], "15:30", 60, 1, "2026-12-04", "2026-12-06");
+    // The Friday is free, and on Saturday 15:30 there is 10:30 UTC.
+    assert_eq!(app.post("/v1/slots", &body).await.0, 409);
+    assert_eq!(app.everything_written().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_requests_that_make_the_same_slots_at_once_make_them_once() {
+    let app = shop("Asia/Tashkent").await;
+    let body = pattern(&["mon", "tue", "wed"], "09:00", 30, 10, "2026-12-01", "2026-12-31");
+    let answers = futures::future::join_all((0..4).map(|_| app.post("/v1/slots", &body))).await;
+    for (status, page) in &answers {
+        assert_eq!((status.as_u16(), page), (201, &answers[0].1));
+    }
+}
+
+#[tokio::test]
+async fn free_is_what_nobody_holds_has_booked_or_has_missed() {
+    let stage = Stage::start().await;
+    let slots = [stage.slot(1).await, stage.slot(10).await, stage.slot(20).await, stage.slot(30).await];
+    let free = async |query: &str| -> Vec<i64> {
+        let (status, page) = stage.app.get(&format!("/v1/slots{query}")).await;
+        assert_eq!(status, 200, "{page}");
+        let items = page["items"].as_array().expect("items");
+        items.iter().map(|slot| slot["slot_id"].as_i64().expect("a number")).collect()
+    };
+    assert_eq!(free("").await, slots);
+    for (order_id, slot_id) in [("held", slots[1]), ("booked", slots[2])] {
+        stage.order(order_id, slot_id, ALICE).await;
+        stage.is_told_yes(order_id, ALICE, order_id).await;
+    }
+    stage.paid(ALICE, "booked").await;
+    assert_eq!(free("").await, [slots[0], slots[3]]);
+    stage.later(TimeDelta::minutes(5)).await;
+    assert_eq!(free("").await, [slots[0], slots[1], slots[3]], "the hold is over");
+    stage.later(TimeDelta::minutes(55)).await;
+    assert_eq!(free("").await, [slots[1], slots[3]], "the first has begun");
+    assert_eq!(free("?resource_id=nothing").await, [0; 0]);
+    // Page by page.
+    let (_, first) = stage.app.get("/v1/slots?limit=1").await;
+    let next = first["next"].as_str().expect("a place");
+    assert_eq!(free(&format!("?limit=1&after={next}")).await, [slots[3]]);
+}
+
+#[tokio::test]
+async fn what_isnt_a_slot_is_refused_with_the_field_that_is_wrong() {
+    let app = shop("Asia/Tashkent").await;
+    let before = app.everything_written().await;
+    let one = |starts: &str, ends: &str| json!({ "resource_id": "room", "starts_at": starts, "ends_at": ends });
+    let priced = |prices: Value| {
+        json!({ "resource_id": "room", "starts_at": "2026-12-05T10:00:00Z", "ends_at": "2026-12-05T11:00:00Z",
+                "prices": prices })
+    };
+    let days = &["mon"];
+    for (body, status) in [
+        (json!({ "resource_id": "room" }), 400),
+        (
+            json!({ "resource_id": "nothing", "starts_at": "2026-12-05T10:00:00Z", "ends_at": "2026-12-05T11:00:00Z" }),
+            404,
+        ),
+        (one("2026-12-05T10:00:00Z", "2026-12-05T10:00:00Z"), 400),
+        (one("2026-12-05T10:00:00Z", "2026-12-05T09:00:00Z"), 400),
+        (one("2026-12-05T10:00:00Z", "2028-12-05T09:00:00Z"), 400),
+        (priced(json!([{ "currency": "XTR", "amount": "0" }])), 400),
+        (priced(json!([{ "currency": "XTR", "amount": "-1" }])), 400),
+        (priced(json!([{ "currency": "XTR", "amount": "1.5" }])), 400),
+        (priced(json!([{ "currency": "ABC", "amount": "1" }])), 404),
+        (priced(json!([{ "currency": "XTR", "amount": "1" }, { "currency": "XTR", "amount": "2" }])), 400),
+        (pattern(&["someday"], "10:00", 60, 1, "2026-12-01", "2026-12-02"), 400),
+        (pattern(&[], "10:00", 60, 1, "2026-12-01", "2026-12-02"), 400),
+        (pattern(days, "25:00", 60, 1, "2026-12-01", "2026-12-02"), 400),
+        (pattern(days, "10:00", 0, 1, "2026-12-01", "2026-12-02"), 400),
+        (pattern(days, "10:00", 60, 0, "2026-12-01", "2026-12-02"), 400),
+        (pattern(days, "10:00", 60, 1, "2026-12-02", "2026-12-01"), 400),
+        (pattern(days, "10:00", 60, 1, "2026-12-01", "2030-12-01"), 400),
+        (pattern(days, "10:00", 5, 96, "2026-01-01", "2026-12-31"), 400),
+    ] {
+        let (seen, problem) = app.post("/v1/slots", &body).await;
+        assert_eq!(seen.as_u16(), status, "{body} {problem}");
+    }
+    for (body, status) in [
+        (json!({ "resource_id": "room", "name": "Another name" }), 409),
+        (json!({ "resource_id": "a b", "name": "A room" }), 400),
+        (json!({ "resource_id": "x", "name": "" }), 400),
+        (json!({ "resource_id": "x", "name": "X", "time_zone": "Mars/Base" }), 400),
+    ] {
+        let (seen, problem) = app.post("/v1/resources", &body).await;
+        assert_eq!(seen.as_u16(), status, "{body} {problem}");
+    }
+    assert_eq!(app.everything_written().await, before);
+}

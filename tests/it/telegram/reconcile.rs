@@ -1,0 +1,193 @@
+//! The bot's own list against the book: what we were never told, what went back without us, and whatever Telegram
+//! may write into a list one day. Nothing is lost, nothing is booked twice, and one odd line stops no other.
+
+use chrono::TimeDelta;
+use hamyon::provider::telegram::wire::{Line, read_line};
+use serde_json::{Value, json};
+
+use super::{ALICE, BOB, BOT, PRICE, Stage};
+use crate::support::fake_bot_api::Act;
+
+#[tokio::test]
+async fn b5_after_twenty_five_hours_without_a_webhook_every_payment_ends_booked_or_refunded() {
+    let stage = Stage::start().await;
+    // Alice was told yes and pays at once; Bob pays when his hold is over. We hear of neither.
+    let (one, two) = (stage.slot(100).await, stage.slot(200).await);
+    stage.order("a", one, ALICE).await;
+    stage.order("b", two, BOB).await;
+    stage.is_told_yes("qa", ALICE, "a").await;
+    stage.is_told_yes("qb", BOB, "b").await;
+    let (alices, _) = stage.pays(ALICE, "a", PRICE);
+    stage.later(TimeDelta::minutes(6)).await;
+    let (bobs, _) = stage.pays(BOB, "b", PRICE);
+    stage.later(TimeDelta::hours(25)).await;
+    assert_eq!(stage.reconcile().await, 2);
+    for charge_id in [&alices, &bobs] {
+        stage.goes_back(charge_id, "hold_over").await;
+    }
+    assert_eq!(stage.cases().await, ["lost_payment"; 2]);
+    stage.give_back().await;
+    assert_eq!((stage.tasks().await, stage.stars().await), (vec!["refunded".to_owned(); 2], 0));
+    assert!(stage.api.is_refunded(&alices) && stage.api.is_refunded(&bobs));
+    assert_eq!(stage.reconcile().await, 0);
+    stage.is_sound().await;
+}
+
+#[tokio::test]
+async fn b5_a_payment_that_the_list_brings_in_time_is_booked_and_its_update_changes_nothing() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    stage.order("a", slot_id, ALICE).await;
+    stage.is_told_yes("q", ALICE, "a").await;
+    let (charge_id, update) = stage.pays(ALICE, "a", PRICE);
+    assert_eq!(stage.reconcile().await, 1);
+    stage.is_booked(&charge_id).await;
+    assert_eq!(stage.cases().await, [""; 0], "a payment on its way is no lost one");
+    let rows = stage.rows().await;
+    stage.tells(&update).await;
+    assert_eq!(stage.rows().await, rows);
+    let source: String =
+        sqlx::query_scalar("SELECT source FROM receipts").fetch_one(&mut stage.app.superuser().await).await.unwrap();
+    assert_eq!(source, "statement");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b5_the_list_and_the_webhook_at_once_book_once() {
+    let stage = Stage::start().await;
+    for round in 0..20 {
+        let order_id = format!("o{round}");
+        let slot_id = stage.slot(100 + round).await;
+        stage.order(&order_id, slot_id, ALICE).await;
+        stage.is_told_yes(&format!("q{round}"), ALICE, &order_id).await;
+        let (charge_id, update) = stage.pays(ALICE, &order_id, PRICE);
+        tokio::join!(stage.reconcile(), stage.tells(&update));
+        stage.is_booked(&charge_id).await;
+    }
+    assert_eq!(stage.app.count("SELECT count(*) FROM receipts").await, 20);
+    assert_eq!(stage.stars().await, 0);
+    stage.is_sound().await;
+}
+
+#[tokio::test]
+async fn the_list_is_read_from_where_it_was_left_with_a_small_overlap() {
+    let stage = Stage::start().await;
+    stage.top_up_order("t", ALICE, PRICE).await;
+    for _ in 0..250 {
+        stage.api.pay(BOT, ALICE, "t", PRICE);
+    }
+    assert_eq!(stage.reconcile().await, 250);
+    let offsets = |stage: &Stage| -> Vec<i64> {
+        let calls = stage.api.calls();
+        let of_the_first = calls.iter().filter(|call| call.method == "getStarTransactions" && call.bot == "111");
+        of_the_first.map(|call| call.params["offset"].as_i64().expect("an offset")).collect()
+    };
+    assert_eq!(offsets(&stage), [0, 100, 200]);
+    stage.api.pay(BOT, ALICE, "t", PRICE);
+    assert_eq!(stage.reconcile().await, 1);
+    assert_eq!(offsets(&stage), [0, 100, 200, 230]);
+    assert_eq!(stage.app.count("SELECT count(*) FROM receipts").await, 251);
+    assert_eq!(stage.app.count("SELECT lines_read FROM telegram_statements WHERE bot_id = 111").await, 251);
+}
+
+#[tokio::test]
+async fn the_place_in_the_list_is_never_before_what_was_booked_and_never_behind_a_failed_page() {
+    let stage = Stage::start().await;
+    stage.top_up_order("t", ALICE, PRICE).await;
+    for _ in 0..150 {
+        stage.api.pay(BOT, ALICE, "t", PRICE);
+    }
+    let mut pages = 0;
+    stage.api.fares(move |call| {
+        pages += i32::from(call.method == "getStarTransactions" && call.bot == "111");
+        if pages == 2 { Act::Refuse(500, "Internal Server Error") } else { Act::Do }
+    });
+    stage.reconcile().await;
+    assert_eq!(stage.app.count("SELECT lines_read FROM telegram_statements WHERE bot_id = 111").await, 100);
+    assert_eq!(stage.app.count("SELECT count(read_at) FROM telegram_statements WHERE bot_id = 111").await, 0);
+    stage.api.fares(|_| Act::Do);
+    assert_eq!(stage.reconcile().await, 50);
+}
+
+#[tokio::test]
+async fn b5_a_chargeback_shows_in_the_list_only_and_is_a_persons() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    stage.order("a", slot_id, ALICE).await;
+    stage.is_told_yes("q", ALICE, "a").await;
+    let charge_id = stage.paid(ALICE, "a").await;
+    stage.reconcile().await;
+    stage.api.charge_back(&charge_id);
+    stage.api.shift_balance(-1);
+    stage.api.fares(|call| if call.bot == "222" { Act::Refuse(500, "Internal Server Error") } else { Act::Do });
+    stage.later(TimeDelta::hours(1)).await;
+    assert_eq!(stage.reconcile().await, 1);
+    assert_eq!(stage.cases().await, ["unasked_refund", "negative_balance"]);
+    stage.reconcile().await;
+    assert_eq!(stage.cases().await.len(), 2, "once");
+    assert_eq!(stage.stars().await, -PRICE, "the tenant's wallet owes what its slot cost");
+    // A state that comes back is a case again; what happened once is not.
+    for case in [1, 2] {
+        let path = format!("/v1/payment-cases/{case}/resolve");
+        let (status, answer) =
+            stage.app.post_with_key(&path, &case.to_string(), &json!({ "resolution": "closed" })).await;
+        assert_eq!(status, 200, "{answer}");
+    }
+    stage.reconcile().await;
+    assert_eq!(stage.cases().await, ["negative_balance"]);
+    stage.is_sound().await;
+}
+
+#[tokio::test]
+async fn one_odd_line_keeps_no_other_from_being_read() {
+    let stage = Stage::start().await;
+    stage.top_up_order("t", ALICE, PRICE).await;
+    let odd = [
+        json!({ "id": "x1", "amount": 5, "date": 1, "source": { "type": "fragment" } }),
+        json!({ "id": "x2", "amount": 5, "date": 1, "receiver": { "type": "fragment", "withdrawal_state": {} } }),
+        json!({ "id": "x3", "amount": 5, "date": 1, "source": { "type": "telegram_ads" } }),
+        json!({ "id": "x4", "amount": 5, "date": 1, "source": { "type": "a_new_kind", "user": 7 } }),
+        json!({ "id": "x5", "amount": 5, "nanostar_amount": 500_000_000, "date": 1,
+                "source": { "type": "affiliate_program", "commission_per_mille": 10 } }),
+        json!({ "id": "x6", "amount": 5, "date": 1, "source": { "type": "user", "transaction_type": "gift_purchase",
+                "user": { "id": 7 } } }),
+        json!({ "id": "x7", "amount": 5, "date": 1 }),
+        json!({ "id": "x8", "amount": 5, "date": 1, "receiver": { "type": "user", "user": { "id": 7 } } }),
+        json!("not even an object"),
+        json!(null),
+    ];
+    for line in odd {
+        stage.api.add_line(BOT, line);
+    }
+    let broken = [
+        json!({ "id": "y1", "amount": "5", "date": 1, "source": { "type": "user", "invoice_payload": "t",
+                "transaction_type": "invoice_payment", "user": { "id": 7 } } }),
+        json!({ "id": "y2", "amount": 5, "date": 1, "source": { "type": "user", "invoice_payload": "t" } }),
+        json!({ "id": "y3", "amount": 5, "nanostar_amount": 1, "date": 1, "source": { "type": "user",
+                "invoice_payload": "t", "user": { "id": 7 } } }),
+        json!({ "amount": 5, "date": 1, "source": { "type": "user", "invoice_payload": "t", "user": { "id": 7 } } }),
+    ];
+    for line in broken {
+        stage.api.add_line(BOT, line);
+    }
+    stage.api.pay(BOT, ALICE, "t", PRICE);
+    stage.reconcile().await;
+    assert_eq!(stage.app.count("SELECT count(*) FROM receipts").await, 1);
+    assert_eq!(stage.cases().await, ["unread_line"; 4]);
+    stage.reconcile().await;
+    assert_eq!(stage.cases().await.len(), 4, "once");
+}
+
+#[test]
+fn the_same_id_is_a_payment_when_it_comes_in_and_a_refund_when_it_goes_out() {
+    let partner = json!({ "type": "user", "transaction_type": "invoice_payment", "invoice_payload": "a",
+                          "user": { "id": 7 } });
+    let line = |direction: &str| json!({ "id": "c", "amount": 5, "date": 1, direction: partner });
+    assert!(matches!(read_line(&line("source")), Ok(Line::Paid(paid)) if paid.charge_id == "c" && paid.payer == 7));
+    assert!(matches!(read_line(&line("receiver")), Ok(Line::GoneBack(gone)) if gone.charge_id == "c"));
+    let mut both = line("source");
+    both["receiver"] = partner.clone();
+    assert_eq!(read_line(&both), Ok(Line::Other));
+    let mut null = line("source");
+    null["receiver"] = Value::Null;
+    assert!(matches!(read_line(&null), Ok(Line::Paid(_))));
+}

@@ -1,0 +1,210 @@
+//! What comes to the webhook from strangers, from Telegram's future and from broken machines: a stranger writes
+//! nothing, an unknown update is done with, and a payment that can't be read is kept and never swallowed.
+
+use serde_json::{Value, json};
+
+use super::{ALICE, BOT, OTHER_BOT, OTHER_SECRET, PRICE, SECRET, Stage, gone_back, paid, pre_checkout, said, send};
+use crate::support::TestApp;
+
+async fn raw(app: &TestApp, secret: Option<&[u8]>, body: &[u8]) -> u16 {
+    let mut request = app.client.post(app.url("/telegram/webhook")).body(body.to_vec());
+    if let Some(secret) = secret {
+        request = request.header("X-Telegram-Bot-Api-Secret-Token", secret);
+    }
+    request.send().await.expect("an answer").status().as_u16()
+}
+
+#[tokio::test]
+async fn a_wrong_or_missing_secret_is_401_and_writes_nothing() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    stage.order("a", slot_id, ALICE).await;
+    let before = stage.app.everything_written().await;
+    let (_, update) = stage.pays(ALICE, "a", PRICE);
+    let body = update.to_string();
+    let half = &SECRET.as_bytes()[..SECRET.len() - 1];
+    let longer = format!("{SECRET}x");
+    for secret in [None, Some(b"".as_slice()), Some(b"wrong"), Some(half), Some(longer.as_bytes()), Some(b"\xff")] {
+        for body in [body.as_bytes(), b"not JSON", b""] {
+            assert_eq!(raw(&stage.app, secret, body).await, 401, "{secret:?}");
+        }
+    }
+    assert_eq!(stage.app.everything_written().await, before);
+    assert_eq!(stage.app.count("SELECT count(*) FROM provider_calls").await, 0);
+}
+
+#[tokio::test]
+async fn without_a_bot_nobody_gets_in() {
+    let app = TestApp::start().await;
+    for secret in [None, Some(b"".as_slice()), Some(SECRET.as_bytes())] {
+        assert_eq!(raw(&app, secret, b"{}").await, 401);
+    }
+}
+
+#[tokio::test]
+async fn an_update_about_anything_else_is_done_with_and_not_kept() {
+    let stage = Stage::start().await;
+    let before = stage.app.everything_written().await;
+    for update in [
+        json!({ "update_id": 1 }),
+        json!({ "update_id": 2, "message": { "message_id": 1, "text": "hello" } }),
+        json!({ "update_id": 3, "message": "a kind that Telegram may have one day" }),
+        json!({ "update_id": 4, "something_new": { "with": ["members"] }, "another": null }),
+        json!({ "update_id": 5, "edited_message": { "date": 1, "text": "successful_payment" } }),
+        json!({ "update_id": 9_000_000_000_i64, "inline_query": { "id": "1", "query": "\u{0}" } }),
+    ] {
+        assert_eq!(raw(&stage.app, Some(SECRET.as_bytes()), update.to_string().as_bytes()).await, 200, "{update}");
+    }
+    assert_eq!(stage.app.everything_written().await, before, "nobody's messages are kept");
+}
+
+fn without(mut update: Value, pointer: &str, member: &str) -> Value {
+    update.pointer_mut(pointer).and_then(Value::as_object_mut).expect("an object").remove(member);
+    update
+}
+
+fn with(mut update: Value, pointer: &str, value: Value) -> Value {
+    *update.pointer_mut(pointer).expect("a member") = value;
+    update
+}
+
+#[tokio::test]
+async fn a_payments_update_that_cant_be_read_is_kept_alarmed_and_sent_again() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    stage.order("a", slot_id, ALICE).await;
+    let whole = paid(1, ALICE, "a", PRICE, "c", stage.app.clock.now());
+    let query = pre_checkout(2, "q", ALICE, "a", PRICE);
+    let back = gone_back(3, ALICE, "a", PRICE, "c");
+    let payment = "/message/successful_payment";
+    let mut broken: Vec<Vec<u8>> = [
+        without(whole.clone(), payment, "telegram_payment_charge_id"),
+        without(whole.clone(), payment, "total_amount"),
+        without(whole.clone(), payment, "currency"),
+        without(whole.clone(), payment, "invoice_payload"),
+        without(whole.clone(), "/message", "from"),
+        without(whole.clone(), "/message", "date"),
+        without(whole.clone(), "", "update_id"),
+        with(whole.clone(), "/message/successful_payment/total_amount", json!(250.0)),
+        with(whole.clone(), "/message/successful_payment/total_amount", json!("250")),
+        with(whole.clone(), "/message/successful_payment/total_amount", json!(u64::MAX)),
+        with(whole.clone(), "/message/successful_payment/telegram_payment_charge_id", json!("")),
+        with(whole.clone(), "/message/successful_payment/telegram_payment_charge_id", json!("x".repeat(200))),
+        with(whole.clone(), "/message/successful_payment/telegram_payment_charge_id", json!("a\u{0}b")),
+        with(whole.clone(), "/message/from/id", json!("me")),
+        with(whole.clone(), "/message/date", json!(i64::MAX)),
+        with(whole.clone(), "/message/successful_payment", json!([])),
+        with(whole.clone(), "/update_id", json!("one")),
+        without(query.clone(), "/pre_checkout_query", "id"),
+        without(query.clone(), "/pre_checkout_query", "from"),
+        with(query, "/pre_checkout_query", Value::Null),
+        without(back, "/message/refunded_payment", "telegram_payment_charge_id"),
+        json!([]),
+        json!("text"),
+    ]
+    .iter()
+    .map(|update| update.to_string().into_bytes())
+    .collect();
+    broken.extend([b"not JSON".to_vec(), b"".to_vec(), b"\xff\xfe{".to_vec(), b"{\"update_id\":1".to_vec()]);
+    for (number, body) in broken.iter().enumerate() {
+        for _ in 0..2 {
+            let status = raw(&stage.app, Some(SECRET.as_bytes()), body).await;
+            assert_eq!(status, 500, "{}", String::from_utf8_lossy(body));
+        }
+        let kept: i64 = sqlx::query_scalar("SELECT count(*) FROM telegram_unread_updates WHERE body = $1")
+            .bind(body)
+            .fetch_one(&mut stage.app.superuser().await)
+            .await
+            .unwrap();
+        assert_eq!(kept, 1, "number {number} is kept once: {}", String::from_utf8_lossy(body));
+    }
+    assert_eq!(stage.cases().await, vec!["unread_update"; broken.len()]);
+    assert_eq!(stage.app.count("SELECT count(*) FROM payments").await, 0);
+    assert_eq!(stage.app.count("SELECT count(*) FROM checkouts").await, 0);
+    // The one that can be read is taken.
+    stage.tells(&whole).await;
+    assert_eq!(stage.app.count("SELECT count(*) FROM receipts").await, 1);
+}
+
+#[tokio::test]
+async fn a_payment_in_another_envelope_is_a_payment_all_the_same() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    stage.order("a", slot_id, ALICE).await;
+    stage.is_told_yes("q", ALICE, "a").await;
+    let (charge_id, mut update) = stage.pays(ALICE, "a", PRICE);
+    let message = update.as_object_mut().unwrap().remove("message").unwrap();
+    update["business_message"] = message;
+    update["business_message"]["something_new"] = json!({ "deep": [1, 2, 3] });
+    update["business_message"]["successful_payment"]["is_recurring"] = json!(true);
+    stage.tells(&update).await;
+    stage.is_booked(&charge_id).await;
+}
+
+#[tokio::test]
+async fn two_bots_with_the_same_numbers_are_two() {
+    // The bot's id is part of every key: query ids, charges and updates of two bots may be equal.
+    let stage = Stage::start().await;
+    let (one, two) = (stage.slot(100).await, stage.slot(200).await);
+    stage.order("a", one, ALICE).await;
+    stage.order("b", two, ALICE).await;
+    let now = stage.app.clock.now();
+    for (secret, order_id) in [(SECRET, "a"), (OTHER_SECRET, "b")] {
+        let (_, answer) = send(&stage.app, secret, &pre_checkout(1, "same", ALICE, order_id, PRICE)).await;
+        assert_eq!(said("same", &answer), None);
+        let (status, _) = send(&stage.app, secret, &paid(2, ALICE, order_id, PRICE, "same-charge", now)).await;
+        assert_eq!(status, 200);
+    }
+    assert_eq!(stage.owner(one).await.as_deref(), Some("a"));
+    assert_eq!(stage.owner(two).await.as_deref(), Some("b"));
+    let names: Vec<String> = sqlx::query_scalar("SELECT external_id FROM payments ORDER BY payment_id")
+        .fetch_all(&mut stage.app.superuser().await)
+        .await
+        .unwrap();
+    assert_eq!(names, [format!("{BOT}:same-charge"), format!("{OTHER_BOT}:same-charge")]);
+    assert_eq!(stage.app.count("SELECT count(*) FROM telegram_updates").await, 4);
+}
+
+#[tokio::test]
+async fn an_update_about_a_payment_is_kept_as_it_came() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    stage.order("a", slot_id, ALICE).await;
+    let query = stage.query("q", ALICE, "a");
+    send(&stage.app, SECRET, &query).await;
+    let (charge_id, update) = stage.pays(ALICE, "a", PRICE);
+    stage.tells(&update).await;
+    stage.api.charge_back(&charge_id);
+    let back = gone_back(5_000, ALICE, "a", PRICE, &charge_id);
+    stage.tells(&back).await;
+    let kept: Vec<(String, String)> = sqlx::query_as("SELECT kind, body FROM telegram_updates ORDER BY update_id")
+        .fetch_all(&mut stage.app.superuser().await)
+        .await
+        .unwrap();
+    let expected: Vec<(String, String)> =
+        [("pre_checkout_query", query), ("successful_payment", update), ("refunded_payment", back)]
+            .into_iter()
+            .map(|(kind, update)| (kind.to_owned(), update.to_string()))
+            .collect();
+    assert_eq!(kept, expected);
+}
+
+#[tokio::test]
+async fn a_refund_of_a_payment_that_we_havent_heard_of_is_sent_again_until_we_have() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    stage.order("a", slot_id, ALICE).await;
+    let (charge_id, update) = stage.pays(ALICE, "a", PRICE);
+    stage.api.charge_back(&charge_id);
+    let back = gone_back(5_000, ALICE, "a", PRICE, &charge_id);
+    for _ in 0..2 {
+        assert_eq!(send(&stage.app, SECRET, &back).await.0, 500);
+    }
+    assert_eq!(stage.app.count("SELECT count(*) FROM payments").await, 0);
+    assert_eq!(stage.app.count("SELECT count(*) FROM telegram_updates").await, 1, "and it is kept");
+    stage.tells(&update).await;
+    stage.tells(&back).await;
+    assert_eq!((stage.tasks().await, stage.stars().await), (vec!["refunded".to_owned()], 0));
+    assert_eq!(stage.give_back().await, 0, "nothing is left to call for");
+    stage.is_sound().await;
+}
