@@ -39,8 +39,8 @@ pub struct NewOrder {
     pub expires_at: Option<DateTime<Utc>>,
     /// The slot that this is an attempt to get. Another attempt is another order.
     pub slot_id: Option<i64>,
-    /// Who alone may pay it, by the provider's id of a payer (a Telegram user's number, for example). An order in
-    /// stars has one.
+    /// Who alone may pay it, by the provider's id of a payer (a Telegram user's number, for example). An order
+    /// of a slot in stars has one.
     #[schema(example = "700123456")]
     pub payer: Option<String>,
 }
@@ -106,8 +106,8 @@ pub async fn create(
         None => price_of_slot(&caller, body.slot_id, &currency).await?,
     };
     let payer = body.payer.map(check_payer).transpose()?;
-    if currency.code.as_str() == telegram::CURRENCY && payer.is_none() {
-        return Err(Problem::invalid_field("payer", "is needed for an order in stars: the Telegram user's number"));
+    if currency.code.as_str() == telegram::CURRENCY && body.slot_id.is_some() && payer.is_none() {
+        return Err(Problem::invalid_field("payer", "is needed for a slot in stars: the Telegram user's number"));
     }
     if !amount.is_positive() {
         return Err(Problem::invalid_field("amount", "must be positive"));
