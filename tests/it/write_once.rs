@@ -26,6 +26,20 @@ async fn lived_in() -> TestApp {
         let (status, answer) = app.post_with_key(path, path, &body).await;
         assert_eq!(status, 200, "{answer}");
     }
+    let allowance = json!({
+        "allowance_id": "daily", "currency": "CREDIT", "window": "rolling", "tiers": [{ "tier": "t", "amount": "5" }],
+    });
+    let promo = json!({ "currency": "CREDIT", "pocket": "promo", "amount": "5", "expires_at": "2100-01-01T00:00:00Z" });
+    for (path, key, body) in [
+        ("/v1/allowances", "a", allowance),
+        ("/v1/tenants/acme/allowances", "b", json!({ "allowance_id": "daily", "tier": "t" })),
+        ("/v1/tenants/acme/activity", "c", json!({})),
+        ("/v1/tenants/acme/grants", "d", promo),
+        ("/v1/tenants/acme/pockets/void", "e", json!({ "currency": "CREDIT", "pocket": "promo", "reason": "a test" })),
+    ] {
+        let (status, answer) = app.post_with_key(path, key, &body).await;
+        assert!(status.is_success(), "{path}: {answer}");
+    }
     app.plan("standard", "2000.00").await;
     let subscription_id = app.subscribe("acme", "standard", "2026-12-01", "full").await;
     Job::FeeRun.run(&app.app).await.unwrap();
@@ -158,6 +172,20 @@ async fn f2_an_event_belongs_to_a_tenant_and_a_due_to_a_subscription() {
     // No foreign key says so (it would look each up by itself), so the triggers must refuse what it would.
     let app = TestApp::start().await;
     app.tenant("acme").await;
+    let allowance = json!({
+        "allowance_id": "daily", "currency": "CREDIT", "window": "rolling", "tiers": [{ "tier": "t", "amount": "5" }],
+    });
+    let promo = json!({ "currency": "CREDIT", "pocket": "promo", "amount": "5", "expires_at": "2100-01-01T00:00:00Z" });
+    for (path, key, body) in [
+        ("/v1/allowances", "a", allowance),
+        ("/v1/tenants/acme/allowances", "b", json!({ "allowance_id": "daily", "tier": "t" })),
+        ("/v1/tenants/acme/activity", "c", json!({})),
+        ("/v1/tenants/acme/grants", "d", promo),
+        ("/v1/tenants/acme/pockets/void", "e", json!({ "currency": "CREDIT", "pocket": "promo", "reason": "a test" })),
+    ] {
+        let (status, answer) = app.post_with_key(path, key, &body).await;
+        assert!(status.is_success(), "{path}: {answer}");
+    }
     app.plan("standard", "2000.00").await;
     let subscription_id = app.subscribe("acme", "standard", "2026-12-01", "full").await;
     let before = app.everything_written().await;

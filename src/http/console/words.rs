@@ -392,6 +392,9 @@ impl Words {
             EndedBy::Reconciler => self.by_reconciler,
             EndedBy::Canceller => self.by_canceller,
             EndedBy::Successor => self.by_successor,
+        }
+    }
+
     /// What a moment of an order's story is called.
     pub fn moment(&self, what: &str) -> &'static str {
         match what {
