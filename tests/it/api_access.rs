@@ -15,7 +15,7 @@ use crate::support::app::entry;
 use crate::telegram::{ALICE, PRICE, Stage};
 
 /// Every operation of `/v1` and the scope it needs. A new one must be named here.
-const OPERATIONS: [(&str, &str, Scope); 42] = [
+const OPERATIONS: [(&str, &str, Scope); 63] = [
     ("GET", "/v1/currencies", Scope::LedgerRead),
     ("POST", "/v1/currencies", Scope::CurrenciesWrite),
     ("POST", "/v1/tenants", Scope::TenantsWrite),
