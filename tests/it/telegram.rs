@@ -56,7 +56,8 @@ pub fn with_bots(api: &FakeBotApi) -> AppSettings {
                 Bot::parse("222:BBB", OTHER_SECRET).expect("a bot"),
             ],
             api_url: api.url(),
-            timeout: Duration::from_millis(400),
+            // Long enough for a busy machine; a call that nobody answers takes as long.
+            timeout: Duration::from_secs(2),
             ..TelegramSettings::default()
         },
         ..settings()
