@@ -1,6 +1,7 @@
 //! Telegram waits ten seconds. Whatever the database does, the answer is there by then, and it is a yes only when the
 //! slot is the order's for certain.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -114,28 +115,27 @@ async fn b3_the_yes_is_told_after_the_commit() {
     let stage = Stage::start_with(by_api).await;
     let slot_id = stage.slot(100).await;
     stage.order("a", slot_id, ALICE).await;
-    let (seen, url) = (std::sync::Arc::new(std::sync::atomic::AtomicI64::new(-1)), stage.app.database_url());
+    // How many holds there were at each answer.
+    let (seen, url) = (Arc::new(Mutex::new(Vec::<i64>::new())), stage.app.database_url());
     let seeing = seen.clone();
-    let runtime = tokio::runtime::Handle::current();
     stage.api.fares(move |_| {
         let (url, seeing) = (url.clone(), seeing.clone());
         // The script isn't async; a thread of its own looks while the call waits for its answer.
-        let looked = std::thread::spawn({
-            let runtime = runtime.clone();
-            move || {
-                runtime.block_on(async move {
-                    let mut conn = sqlx::PgConnection::connect(&url).await.unwrap();
-                    let holds: i64 =
-                        sqlx::query_scalar("SELECT count(*) FROM slot_holds").fetch_one(&mut conn).await.unwrap();
-                    seeing.store(holds, std::sync::atomic::Ordering::SeqCst);
-                });
-            }
+        let looked = std::thread::spawn(move || {
+            // A runtime of its own, since the thread of the test's may be the one that waits here.
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let mut conn = sqlx::PgConnection::connect(&url).await.unwrap();
+                let holds: i64 =
+                    sqlx::query_scalar("SELECT count(*) FROM slot_holds").fetch_one(&mut conn).await.unwrap();
+                seeing.lock().unwrap().push(holds);
+            });
         });
         looked.join().expect("looked");
         Act::Do
     });
     send(&stage.app, SECRET, &stage.query("q", ALICE, "a")).await;
-    assert_eq!(seen.load(std::sync::atomic::Ordering::SeqCst), 1, "the hold was there before the answer");
+    assert_eq!(*seen.lock().unwrap(), [1], "one answer, and the hold was there before it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
