@@ -61,7 +61,11 @@ impl Database {
         T: Send,
         R: Send,
     {
-        let mut transaction = self.pool().begin().await?;
+        // A BEGIN whose caller goes away half-way would come back to the pool as an open transaction: the driver rolls
+        // back only what it knows to have begun. So it comes to its end in a task of its own, and is rolled back there.
+        let pool = self.pool().clone();
+        let begun = tokio::spawn(async move { pool.begin().await }).await;
+        let mut transaction = begun.map_err(|error| Fault::new("a transaction's begin panicked").because(error))??;
         match work(&mut transaction).await {
             Ok(value) => {
                 transaction.commit().await?;

@@ -93,8 +93,7 @@ async fn s2_each_role_reaches_what_it_may_and_nothing_more() {
             let before = money_and_requests(&app).await;
             if route.method == "get" {
                 let page = visitor.get(&path).await;
-                let missing =
-                    ["{request_id}", "{hold_id}", "{order_id}"].iter().any(|name| route.path.contains(name));
+                let missing = ["{request_id}", "{hold_id}", "{order_id}"].iter().any(|name| route.path.contains(name));
                 let wanted = match (*role >= needs, missing) {
                     (false, _) => StatusCode::FORBIDDEN,
                     (true, true) => StatusCode::NOT_FOUND,

@@ -31,6 +31,7 @@ mod console_browser;
 mod crash;
 mod currencies;
 mod demo;
+mod dropped;
 mod embedded;
 mod export;
 mod export_texts;

@@ -117,9 +117,16 @@ async fn worker_process_of_validation_2() {
     let (url, hold_id) = told.split_once(' ').expect("a URL and a hold");
     let client = client();
     let post = async |verb: &str, body: Value| {
-        let request = client.post(format!("{url}/v1/holds/{hold_id}/{verb}")).bearer_auth(API_TOKEN).json(&body);
-        let response = request.send().await.expect("an answer");
-        println!("{verb} {}", response.status().as_u16());
+        // A connection that the server has closed while this process was stopped is no answer; every call may be
+        // repeated.
+        for _ in 0..5 {
+            let request = client.post(format!("{url}/v1/holds/{hold_id}/{verb}")).bearer_auth(API_TOKEN).json(&body);
+            if let Ok(response) = request.send().await {
+                println!("{verb} {}", response.status().as_u16());
+                return;
+            }
+        }
+        panic!("{verb} got no answer");
     };
     post("start", json!({})).await;
     for call in 0..200 {

@@ -353,11 +353,12 @@ impl<'a> World<'a> {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
+        let mut problems = Vec::new();
         for _ in 0..40 {
             later(stage, self.session, TimeDelta::hours(7)).await;
             // What was dropped in its middle may still hold a lock for a moment; the jobs come again.
-            let _ = stage.app.app.telegram.reconcile().await;
-            let _ = stage.app.app.telegram.give_back().await;
+            problems.extend(stage.app.app.telegram.reconcile().await.err().map(|fault| fault.chain()));
+            problems.extend(stage.app.app.telegram.give_back().await.err().map(|fault| fault.chain()));
             self.people_decide().await;
             // A busy machine may let a call take longer than it may; then the list comes next time.
             let (open, read): (i64, bool) = sqlx::query_as(
@@ -374,12 +375,14 @@ impl<'a> World<'a> {
         }
         let left: Vec<String> = sqlx::query_scalar(
             "SELECT t::text FROM refund_tasks t WHERE confirmed_at IS NULL AND failed_at IS NULL
-              UNION ALL SELECT s::text FROM telegram_statements s",
+              UNION ALL SELECT s::text FROM telegram_statements s
+              UNION ALL SELECT concat_ws(' ', pid, state, wait_event_type, wait_event, clock_timestamp() - state_change, query)
+                          FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL",
         )
         .fetch_all(&mut *self.session.lock().await)
         .await
         .expect("what is left");
-        panic!("seed {}: refunds are still open: {left:?}\n{}", self.seed, self.trace);
+        panic!("seed {}: it doesn't calm down: {left:#?}, {:?}\n{}", self.seed, problems.last(), self.trace);
     }
 
     async fn people_decide(&mut self) {
