@@ -48,7 +48,7 @@ async fn validation_1_concurrent_overdraft() {
         assert!(held <= before.max(0) && available >= before.min(0), "round {round}: {held} of {balance} are held");
         // The admitted jobs work side by side until they are done or told to stop.
         join_all(admitted.iter().map(|hold_id| {
-            let (shop, calls) = (&shop, dice.random_range(1..=12));
+            let (shop, calls) = (&shop, dice.random_range(8..=12));
             async move { work(shop, hold_id, calls).await }
         }))
         .await;
