@@ -4,6 +4,7 @@ mod allowances;
 mod checklist;
 mod client;
 mod lifecycle;
+mod metering;
 mod pockets;
 mod property;
 mod races;
