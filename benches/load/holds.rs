@@ -12,8 +12,9 @@ use sqlx::Executor as _;
 use crate::Effort;
 use crate::http::Connection;
 use crate::pgbench::{self, statement};
+use crate::posting::post;
 use crate::providers::wallet;
-use crate::stage::{RAW, Stage, WALLETS};
+use crate::stage::{RAW, Stage, WALLETS, entry};
 use crate::table::{Reach, Table, median};
 
 const CONNECTIONS: u32 = 32;
@@ -24,6 +25,10 @@ pub async fn pairs(stage: &Stage, effort: Effort, table: &mut Table) -> anyhow::
         table.skip("hold and settle: pgbench is not installed");
         return Ok(());
     }
+    let money: Vec<_> = (1..=WALLETS)
+        .map(|number| entry(&format!("load-{number}"), 1_000_000_000_000, "money for holds".to_owned()))
+        .collect::<Result<_, _>>()?;
+    post(&stage.db, &money).await?;
     // On both sides the wallets have had holds before, as those of a product that uses them have.
     for database in [DATABASE, RAW] {
         stage.session(database).await?.execute("UPDATE wallets SET divided = true WHERE NOT divided").await?;

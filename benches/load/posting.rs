@@ -161,7 +161,7 @@ async fn fill(db: &Database, tenant_id: &str, rows: usize) -> anyhow::Result<()>
 }
 
 /// Posts without waiting for the disk: it is only there to be read.
-async fn post(db: &Database, entries: &[Entry]) -> anyhow::Result<()> {
+pub async fn post(db: &Database, entries: &[Entry]) -> anyhow::Result<()> {
     let actor = &Actor::job("bench");
     let posted = db
         .run("bench_post", |conn| {

@@ -23,8 +23,8 @@ use crate::db::Database;
 use crate::fault::{Error, Fault, Widen as _};
 use crate::funding;
 use crate::idempotency::{self, Answer, Claim, Claimed, KeyReused};
-use crate::ids::Actor;
-use crate::ledger::{self, Entry, PostedRow};
+use crate::ids::{Actor, TenantId};
+use crate::ledger::{self, Entry, Kind, PostedRow};
 use crate::payment::{self, ImportRefusal};
 
 use lane::{Lane, Lanes, Waiting};
@@ -68,6 +68,16 @@ pub enum Refusal {
     /// A top-up would stand for a payment and be of other money.
     #[error(transparent)]
     Import(ImportRefusal),
+    /// What a booking cost goes back when the booking is cancelled.
+    #[error(
+        "row {seq} of {tenant_id} is what a booking cost that stands; cancel the booking, which frees its slot as well"
+    )]
+    GoesThroughBooking {
+        /// Whose.
+        tenant_id: TenantId,
+        /// The row.
+        seq: i64,
+    },
 }
 
 impl From<KeyReused> for Refusal {
@@ -219,6 +229,14 @@ async fn post_claimed(
     };
     let entries: Vec<Entry> = batches.iter().flat_map(|batch| batch.entries.iter().cloned()).collect();
     payment::check_imports(conn, &entries).await.widen()?;
+    for entry in entries.iter().filter(|entry| entry.kind == Kind::Refund) {
+        if let Some(seq) = entry.original_seq
+            && payment::is_of_standing_booking(conn, &entry.tenant_id, &entry.currency, seq).await?
+        {
+            let tenant_id = entry.tenant_id.clone();
+            return Err(Error::Refused(Refusal::GoesThroughBooking { tenant_id, seq }));
+        }
+    }
     let rows = funding::post(conn, &entries, Vec::new(), &first.actor, now).await.widen()?;
     let mut rows = &rows[..];
     let mut answers = Vec::with_capacity(batches.len());

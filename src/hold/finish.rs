@@ -8,7 +8,7 @@ use super::price::{credits_for, micro_per_unit};
 use super::state::HoldEnd;
 use super::{EndedBy, Hold, HoldId, Part, Refusal, charge, place, store};
 use crate::fault::{Error, Fault, Widen as _};
-use crate::ids::{Actor, Reference};
+use crate::ids::{Actor, Pocket, Reference};
 use crate::ledger::{self, Entry, Floor, Kind, LockedWallet, Metadata, PostedRow, WalletState};
 use crate::money::MinorUnits;
 use crate::outbox::{self, Event, EventKind};
@@ -238,8 +238,14 @@ fn event(ended: &Hold, conclusion: &Conclusion) -> Event {
     place::event(ended, conclusion.event_kind())
 }
 
-/// The row that pays a part of the work. Its reference names the hold and the pocket, divided by what neither may
-/// contain, so no path books it twice and no other hold can have it.
+/// What the row of a hold and a pocket is called: the two divided by what neither may contain, so no path books it
+/// twice and no other hold can have it.
+#[must_use]
+pub fn charge_reference(hold_id: &HoldId, pocket: &Pocket) -> String {
+    format!("hold:{hold_id}/{pocket}")
+}
+
+/// The row that pays a part of the work.
 fn entry(hold: &Hold, part: &Part) -> Result<Entry, Fault> {
     let mut about = serde_json::Map::new();
     about.insert("hold_id".to_owned(), hold.hold_id.as_str().into());
@@ -252,7 +258,7 @@ fn entry(hold: &Hold, part: &Part) -> Result<Entry, Fault> {
         kind: Kind::HoldCharge,
         amount: part.amount.checked_neg().ok_or_else(|| Fault::new("a charge has no opposite"))?,
         pocket: part.pocket.clone(),
-        reference: Reference::parse(format!("hold:{}/{}", hold.hold_id, part.pocket))
+        reference: Reference::parse(charge_reference(&hold.hold_id, &part.pocket))
             .map_err(|error| Fault::new("a charge's reference breaks its rule").because(error))?,
         original_seq: None,
         reason: None,

@@ -35,7 +35,7 @@ mod verify;
 
 pub use allocate::{Part, allocate, charge};
 pub use error::Refusal;
-pub use finish::{End, Ended};
+pub use finish::{End, Ended, charge_reference};
 pub use perform::{Answered, Deed, DeedRefusal, Outcome, Performance, Render};
 pub use place::{Ask, Asked, Placed, Standing};
 pub use price::{ModelPrice, PriceBook, PriceRefusal, cost_micro, credits_for, find_book, micro_per_unit, write_book};

@@ -4,6 +4,8 @@
 //! the money (H1). They are asked under the locks of the wallet and of the tenant, in that order, since the jobs of a
 //! tenant may be paid from several wallets; a credit that pays dues takes the same two in the same order.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::PgConnection;
@@ -124,6 +126,7 @@ pub(super) async fn place(
     actor: &Actor,
     now: DateTime<Utc>,
 ) -> Result<Placed, Error<Refusal>> {
+    lock_what_is_in_the_way(conn, ask, now).await?;
     let locked = ledger::lock_wallet(conn, &ask.tenant_id, &ask.currency, now).await.widen()?;
     let facts = store::lock_tenant(conn, ask, now).await?;
     if let Some(hold) = store::find(conn, &ask.hold_id).await? {
@@ -208,11 +211,33 @@ async fn double_of(
     Ok(Some(Placed { hold, standing, usage_lost: Vec::new() }))
 }
 
+/// A job that a session or a key puts in the way may be paid from another wallet of the tenant: all of them are locked
+/// first, in their order, and before the tenant.
+async fn lock_what_is_in_the_way(conn: &mut PgConnection, ask: &Ask, now: DateTime<Utc>) -> Result<(), Error<Refusal>> {
+    if ask.session.is_none() && ask.dedupe_key.is_none() {
+        return Ok(());
+    }
+    let mut currencies = BTreeSet::from([ask.currency.clone()]);
+    for other in store::unended_of_tenant(conn, &ask.tenant_id).await?.iter().filter(|other| is_in_the_way(ask, other))
+    {
+        currencies.extend(store::wallet_of(conn, &other.hold_id).await?.map(|(_, currency)| currency));
+    }
+    if currencies.len() > 1 {
+        ledger::lock_wallets(conn, &ask.tenant_id, &currencies, now).await.widen()?;
+    }
+    Ok(())
+}
+
+fn is_in_the_way(ask: &Ask, other: &Unended) -> bool {
+    ask.session.is_some() && other.session == ask.session
+        || ask.dedupe_key.is_some() && other.dedupe_key == ask.dedupe_key
+}
+
 /// A new job of a session takes the place of the old one, which pays what it used. A hold whose time is over and that
 /// has the same key is ended as the reconciler would. Answers whose usage is lost.
 ///
-/// The one in the way may be paid from another wallet, which is locked behind the tenant here. Two such jobs at once
-/// may wait for each other in a circle; PostgreSQL finds it and the runner repeats.
+/// One that came into the way after [`lock_what_is_in_the_way`] looked may be paid from another wallet, which is locked
+/// behind the tenant then. Should two such jobs wait for each other, PostgreSQL finds it and the runner repeats.
 async fn make_room(
     conn: &mut PgConnection,
     ask: &Ask,
@@ -223,10 +248,7 @@ async fn make_room(
     let mut usage_lost = Vec::new();
     let in_the_way: Vec<(HoldId, bool)> = unended
         .iter()
-        .filter(|other| {
-            ask.session.is_some() && other.session == ask.session
-                || ask.dedupe_key.is_some() && other.dedupe_key == ask.dedupe_key
-        })
+        .filter(|other| is_in_the_way(ask, other))
         .map(|other| (other.hold_id.clone(), other.is_live(now)))
         .collect();
     for (hold_id, is_live) in &in_the_way {

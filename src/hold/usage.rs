@@ -176,6 +176,10 @@ async fn log(
         return Err(Error::Refused(Refusal::UsageTooLarge));
     }
     store::insert_call(conn, &hold.hold_id, call, cost_micro, now).await?;
+    if hold.started_at.is_none() {
+        // Who makes calls has begun, and can't be cancelled as if nothing had been spent.
+        store::set_lease(conn, &Hold { started_at: Some(now), ..hold.clone() }).await?;
+    }
     Ok(cost_micro)
 }
 

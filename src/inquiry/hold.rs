@@ -70,5 +70,5 @@ async fn charge_references(
         let balance = ledger::balance(conn, &hold.tenant_id, &hold.currency, Some(at), at).await?;
         pockets.extend(balance.into_iter().flat_map(|balance| balance.pockets.into_keys()));
     }
-    Ok(pockets.iter().map(|pocket| format!("hold:{}:{pocket}", hold.hold_id)).collect())
+    Ok(pockets.iter().map(|pocket| hold::charge_reference(&hold.hold_id, pocket)).collect())
 }

@@ -103,6 +103,20 @@ pub async fn lock_wallet(
     Ok(LockedWallet { wallet_ids })
 }
 
+/// Locks several wallets of a tenant in their order, before a room that needs them one by one takes each.
+///
+/// # Errors
+/// See [`lock_wallet`].
+pub async fn lock_wallets(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    currencies: &BTreeSet<CurrencyCode>,
+    now: DateTime<Utc>,
+) -> Result<(), Error<Refusal>> {
+    let keys = currencies.iter().map(|currency| (tenant_id.clone(), currency.clone())).collect();
+    lock(conn, keys, now).await.map(|_| ())
+}
+
 /// A wallet that this transaction has locked.
 #[derive(Debug)]
 pub struct LockedWallet {

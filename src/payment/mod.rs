@@ -32,4 +32,4 @@ pub use service::{
 };
 pub use slot::BOOKING_REFERENCE_PREFIX;
 pub use state::{AccountRef, FiscalKind, Mode, NewPayment, Payment, PaymentKey, State};
-pub use unbook::{RefundWish, Unbook, UnbookRefusal, unbook};
+pub use unbook::{RefundWish, Unbook, UnbookRefusal, is_of_standing_booking, unbook};

@@ -4,12 +4,14 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use super::prepaid::refund;
+use super::slot::BOOKING_REFERENCE_PREFIX;
 use super::{Payment, Refusal, State, order, prepaid, slot, store};
 use crate::booking::{self, Booking, RefundTo};
 use crate::fault::{Error, Fault};
 use crate::funding;
-use crate::ids::{Actor, OrderId, Pocket, Reason};
+use crate::ids::{Actor, OrderId, Pocket, Reason, TenantId};
 use crate::ledger::{self, Entry, Floor, Kind, Metadata};
+use crate::money::CurrencyCode;
 use crate::outbox::{Event, EventKind};
 
 /// How much of a cancelled booking's money is given back.
@@ -172,4 +174,24 @@ fn cancelled_event(payment: &Payment, booking: &Booking, refund: RefundTo) -> Ev
             "currency": payment.currency.as_str(),
         }),
     }
+}
+
+/// Whether a row is what a booking cost that still stands: it isn't given back before the booking is cancelled, which
+/// frees the slot in the same step (C105).
+///
+/// # Errors
+/// A fault.
+pub async fn is_of_standing_booking(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    currency: &CurrencyCode,
+    seq: i64,
+) -> Result<bool, Fault> {
+    let row = ledger::row(conn, tenant_id, currency, seq).await?;
+    let number = row
+        .filter(|row| row.kind == Kind::Booking)
+        .and_then(|row| row.reference.as_str().strip_prefix(BOOKING_REFERENCE_PREFIX)?.parse::<i64>().ok());
+    let Some(booking_id) = number else { return Ok(false) };
+    let booking = booking::find_booking(conn, booking_id).await?;
+    Ok(booking.is_some_and(|booking| booking.cancelled_at.is_none()))
 }

@@ -7,7 +7,6 @@ use sqlx::PgConnection;
 use super::store::{self, Decision, NewDecision, NewRequest, Request};
 use super::{AdjustmentReason, Limit, Limits, Refusal};
 use crate::audit::{self, Line, Who};
-use crate::booking;
 use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::{Error, Fault, Widen as _};
@@ -500,17 +499,10 @@ fn entry(request: &Request, decided_by: Option<&str>) -> std::result::Result<Ent
 /// What a booking cost isn't given back while the booking stands: whoever cancels it frees the slot in the same step.
 async fn refuse_standing_booking(conn: &mut PgConnection, ask: &Ask) -> Result<()> {
     let Some(seq) = ask.original_seq else { return Ok(()) };
-    let row = ledger::row(conn, &ask.tenant_id, &ask.currency.code, seq).await?;
-    let number = row
-        .filter(|row| row.kind == Kind::Booking)
-        .and_then(|row| row.reference.as_str().strip_prefix(payment::BOOKING_REFERENCE_PREFIX)?.parse::<i64>().ok());
-    let Some(booking_id) = number else { return Ok(()) };
-    match booking::find_booking(conn, booking_id).await? {
-        Some(booking) if booking.cancelled_at.is_none() => {
-            Err(Error::Refused(Refusal::GoesThroughBooking { tenant_id: ask.tenant_id.clone(), seq }))
-        }
-        Some(_) | None => Ok(()),
+    if payment::is_of_standing_booking(conn, &ask.tenant_id, &ask.currency.code, seq).await? {
+        return Err(Error::Refused(Refusal::GoesThroughBooking { tenant_id: ask.tenant_id.clone(), seq }));
     }
+    Ok(())
 }
 
 /// Says of a top-up that can't be refunded how it goes back instead.

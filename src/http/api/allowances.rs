@@ -15,11 +15,14 @@ use crate::http::extract::{
     Caller, HoldsConfigure, HoldsWrite, Json, LedgerRead, Named, NoParameters, OptionalJson, Query,
 };
 use crate::ids::TenantId;
-use crate::money::Currency;
+use crate::money::{Currency, MinorUnits};
 use crate::tenant::{self, TimeZone};
 
 /// The longest rolling window: a year.
 const WINDOW_SECS_MAX: i32 = 31_536_000;
+/// The most a cycle is filled with. Nobody's balance comes near what the ledger can hold by it, so a fill, which comes
+/// with somebody's hold, is never refused.
+const AMOUNT_MAX: MinorUnits = MinorUnits::new(1_000_000_000_000_000);
 /// The window when none is said: a day.
 const WINDOW_SECS: i32 = 86_400;
 
@@ -205,8 +208,11 @@ pub async fn create(
     for (index, tier) in body.tiers.into_iter().enumerate() {
         let at = |name: &str| format!("tiers[{index}].{name}");
         let amount = super::amount(&at("amount"), &tier.amount, &currency)?;
-        if !amount.is_positive() {
-            return Err(Problem::invalid_field(&at("amount"), "must be positive"));
+        if !amount.is_positive() || amount > AMOUNT_MAX {
+            return Err(Problem::invalid_field(
+                &at("amount"),
+                "must be positive, and at most a thousand million million of the smallest unit",
+            ));
         }
         if tiers.insert(tier_name(&at("tier"), tier.tier)?, amount).is_some() {
             return Err(Problem::invalid_field(&at("tier"), "stands in this allowance twice"));
@@ -248,6 +254,10 @@ async fn assign(
     owner: Owner,
     body: Assignment,
 ) -> Result<axum::Json<Assignment>, Problem> {
+    let body = Assignment {
+        allowance_id: allowance_name(body.allowance_id)?,
+        tier: body.tier.map(|tier| tier_name("tier", tier)).transpose()?,
+    };
     let (owner, assignment, now) = (&owner, &body, caller.app.clock.now());
     caller
         .db()

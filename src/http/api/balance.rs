@@ -1,6 +1,6 @@
 //! A wallet's balance, now or at a moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use super::ProblemDocument;
 use crate::fault::Fault;
 use crate::http::error::Problem;
 use crate::http::extract::{Caller, LedgerRead, Named, Query};
-use crate::ids::TenantId;
+use crate::ids::{Pocket, TenantId};
 use crate::ledger;
 use crate::money::{Currency, MinorUnits};
 use crate::tenant;
@@ -71,16 +71,20 @@ pub struct PocketBalance {
 
 fn by_pocket(balance: &ledger::Balance, currency: &Currency) -> Result<Vec<PocketBalance>, Fault> {
     let text = |amount: MinorUnits| amount.to_text(currency.exponent);
-    balance
-        .pockets
-        .iter()
-        .map(|(pocket, amount)| {
+    // A pocket that others have emptied may still be one that a hold counts on.
+    let held = balance.division.promised.iter().filter(|(_, promised)| promised.live.is_positive());
+    let pockets: BTreeSet<&Pocket> = balance.pockets.keys().chain(held.map(|(pocket, _)| pocket)).collect();
+    pockets
+        .into_iter()
+        .map(|pocket| {
+            let amount = balance.pockets.get(pocket).copied().unwrap_or_default();
+            let free = balance.division.free_in(pocket, amount)?;
             let rule = balance.division.rules.get(pocket);
             Ok(PocketBalance {
                 pocket: pocket.to_string(),
-                balance: text(*amount),
+                balance: text(amount),
                 held: text(balance.division.held_of(pocket)),
-                available: text(balance.division.free_in(pocket, *amount)?),
+                available: text(if *pocket == Pocket::set_aside() { MinorUnits::ZERO } else { free }),
                 priority: rule.map(|rule| rule.priority),
                 expires_at: rule.and_then(|rule| rule.ends_at),
             })

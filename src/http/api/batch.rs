@@ -74,6 +74,13 @@ impl From<batch::Refusal> for Problem {
             batch::Refusal::Key(reused) => reused.into(),
             batch::Refusal::Ledger(refusal) => refusal.into(),
             batch::Refusal::Import(refusal) => refusal.into(),
+            batch::Refusal::GoesThroughBooking { seq, .. } => Self::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "goes_through_booking",
+                "Cancel the booking instead",
+                refusal.to_string(),
+            )
+            .with("transaction", seq),
         }
     }
 }
@@ -177,6 +184,20 @@ async fn entry(app: &App, posting: PostingBody, at: &str) -> Result<(Entry, Curr
         Some(pocket) => super::field(&name("pocket"), Pocket::parse(pocket))?,
     };
     let amount = super::amount(&name("amount"), &posting.amount, &currency)?;
+    if pocket == Pocket::set_aside() {
+        return Err(Problem::invalid_field(
+            &name("pocket"),
+            "set-aside is for money that waits for its way back or for a person",
+        ));
+    }
+    if kind == Kind::TopUp && posting.reference.starts_with("telegram:") {
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "kind_not_postable",
+            "Only the provider books this reference",
+            "a payment in stars is booked by Telegram's webhook or its list, whose references begin with telegram:",
+        ));
+    }
     if allowance::is_reserved(&pocket) && amount.is_positive() {
         return Err(Problem::invalid_field(&name("pocket"), "begins with allowance:, and only allowances fill those"));
     }

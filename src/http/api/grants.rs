@@ -155,8 +155,11 @@ pub async fn grant(
     let operation = format!("POST /v1/tenants/{tenant_id}/grants");
     let claim = Claim::new(caller.client.to_string(), key, operation, json.value);
     let pocket = super::field("pocket", Pocket::parse(body.pocket))?;
-    if allowance::is_reserved(&pocket) {
-        return Err(Problem::invalid_field("pocket", "begins with allowance:, and only allowances fill those"));
+    if allowance::is_reserved(&pocket) || pocket == Pocket::set_aside() {
+        return Err(Problem::invalid_field(
+            "pocket",
+            "is not for grants: allowances fill allowance:…, payments set-aside",
+        ));
     }
     if body.reference.as_ref().is_some_and(|reference| reference.starts_with("allowance:")) {
         return Err(Problem::invalid_field("reference", "begins with allowance:, as only allowances' grants do"));

@@ -29,9 +29,11 @@ pub use invoice::InvoiceRefusal;
 pub use webhook::{Delivered, Reply};
 pub use words::refusal as refusal_words;
 
+use std::collections::HashMap;
+use std::sync::Mutex;
 use std::time::Duration;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::clock::Clock;
 use crate::db::Database;
@@ -93,6 +95,8 @@ pub struct Telegram {
     api: BotApi,
     currency: CurrencyCode,
     actor: Actor,
+    /// Until when a bot's calls wait, because Telegram said so: for all of them, not only for the one that was told.
+    pauses: Mutex<HashMap<i64, DateTime<Utc>>>,
 }
 
 impl Telegram {
@@ -104,7 +108,7 @@ impl Telegram {
         let api = BotApi::new(&settings.api_url, settings.timeout)?;
         let currency = CurrencyCode::parse(CURRENCY)
             .map_err(|error| Fault::new("the code of stars breaks its rule").because(error))?;
-        Ok(Self { db, clock, settings, api, currency, actor: Actor::provider(PROVIDER) })
+        Ok(Self { db, clock, settings, api, currency, actor: Actor::provider(PROVIDER), pauses: Mutex::default() })
     }
 
     /// The bots.

@@ -1,6 +1,7 @@
 //! The worker of refund tasks: claim and commit, call with no transaction open, record.
 
 use std::convert::Infallible;
+use std::sync::PoisonError;
 
 use chrono::TimeDelta;
 use scoped_futures::ScopedFutureExt as _;
@@ -30,17 +31,32 @@ impl Telegram {
             .map_err(never_refused)?;
         let mut calls: u64 = 0;
         for bot in self.bots() {
+            if self.is_paused(bot) {
+                continue;
+            }
             while let Some(claimed) = self.claim(bot).await? {
                 calls = calls.saturating_add(1);
                 let outcome = self.call(bot, &claimed).await;
                 self.record(bot, &claimed, &outcome).await?;
                 // Whoever wants fewer calls wants fewer of all of them.
-                if matches!(outcome, CallOutcome::Later { .. }) {
+                if let CallOutcome::Later { retry_after, .. } = &outcome {
+                    self.pause(bot, *retry_after);
                     break;
                 }
             }
         }
         Ok(calls)
+    }
+
+    fn is_paused(&self, bot: &Bot) -> bool {
+        let pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
+        pauses.get(&bot.bot_id).is_some_and(|until| self.clock.now() < *until)
+    }
+
+    fn pause(&self, bot: &Bot, time: TimeDelta) {
+        let now = self.clock.now();
+        let until = now.checked_add_signed(time).unwrap_or(now);
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner).insert(bot.bot_id, until);
     }
 
     async fn claim(&self, bot: &Bot) -> Result<Option<ClaimedRefund>, Fault> {

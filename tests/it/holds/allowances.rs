@@ -178,6 +178,13 @@ async fn every_bad_allowance_writes_nothing() {
         ("/v1/allowances", body(json!({ "currency": "EUR" })), 404, "currency_not_found"),
         ("/v1/tenants/acme/allowances", json!({ "allowance_id": "daily", "tier": "gold" }), 404, "tier_not_found"),
         ("/v1/tenants/acme/allowances", json!({ "allowance_id": "x", "tier": "gold" }), 404, "allowance_not_found"),
+        ("/v1/tenants/acme/allowances", json!({ "allowance_id": "\u{0}", "tier": "gold" }), 400, "invalid_request"),
+        (
+            "/v1/allowances",
+            body(json!({ "tiers": [{ "tier": "guest", "amount": "9223372036854775807" }] })),
+            400,
+            "invalid_request",
+        ),
         ("/v1/tenants/nobody/allowances", json!({ "allowance_id": "daily", "tier": "guest" }), 404, "tenant_not_found"),
         ("/v1/plans/nothing/allowances", json!({ "allowance_id": "daily", "tier": "guest" }), 404, "plan_not_found"),
         ("/v1/tenants/nobody/activity", json!({}), 404, "tenant_not_found"),

@@ -39,6 +39,10 @@ async fn h5_a_hold_is_placed_started_settled_and_every_answer_comes_again() {
     );
     assert_eq!(body["transactions"][0]["kind"], "hold_charge");
     assert_eq!(body["transactions"][0]["reference"], "hold:job-1/main");
+    let mut conn = shop.app.superuser().await;
+    let hold_id = hamyon::hold::HoldId::parse("job-1").unwrap();
+    let story = hamyon::inquiry::explain_hold(&mut conn, &hold_id).await.unwrap().unwrap();
+    assert_eq!(story.charges.len(), 1, "the desk sees which row paid");
     assert_eq!(shop.numbers("CREDIT").await, (70, 0, 70));
 
     // C17: the second settle answers the first, another end is told what differs.

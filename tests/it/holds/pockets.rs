@@ -142,6 +142,8 @@ async fn a_pocket_keeps_its_rules_and_every_bad_grant_writes_nothing() {
         (grant(json!({ "pocket": "bought" })), 409, "pocket_differs"),
         (grant(json!({ "pocket": "new", "expires_at": shop.app.clock.now() })), 422, "expires_in_past"),
         (grant(json!({ "pocket": "New\n\"{" })), 400, "invalid_request"),
+        (grant(json!({ "pocket": "set-aside" })), 400, "invalid_request"),
+        (grant(json!({ "pocket": "allowance:daily:1" })), 400, "invalid_request"),
         (grant(json!({ "currency": "EUR" })), 404, "currency_not_found"),
         (grant(json!({ "reference": "" })), 400, "invalid_request"),
         (grant(json!({ "more": 1 })), 400, "invalid_request"),
@@ -183,7 +185,7 @@ async fn a_statement_of_one_pocket_shows_its_rows_only() {
 }
 
 #[tokio::test]
-async fn only_the_rooms_themselves_book_expiries_and_charges() {
+async fn only_the_rooms_themselves_book_expiries_charges_and_what_is_set_aside() {
     let shop = Shop::open().await;
     shop.give("CREDIT", "main", 100, None).await;
     for kind in ["expiry", "hold_charge"] {
@@ -192,4 +194,19 @@ async fn only_the_rooms_themselves_book_expiries_and_charges() {
             shop.app.post_with_key("/v1/transactions/batch", kind, &json!({ "transactions": [row] })).await;
         assert_eq!((status.as_u16(), &answer["code"]), (422, &json!("kind_not_postable")), "{answer}");
     }
+    for (kind, amount, pocket, reference) in [
+        ("purchase", "-1", "set-aside", "r"),
+        ("bonus", "1", "set-aside", "r"),
+        ("bonus", "1", "allowance:daily:1", "r"),
+        ("top_up", "1", "main", "telegram:1:charge"),
+    ] {
+        let row = json!({
+            "tenant_id": "acme", "currency": "CREDIT", "kind": kind, "amount": amount, "reference": reference,
+            "pocket": pocket,
+        });
+        let (status, answer) =
+            shop.app.post_with_key("/v1/transactions/batch", "k", &json!({ "transactions": [row] })).await;
+        assert!(matches!(status.as_u16(), 400 | 422), "{kind} {pocket}: {answer}");
+    }
+    assert_eq!(shop.rows("CREDIT").await.len(), 1);
 }
