@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use rust_decimal::{Decimal, RoundingStrategy};
 use sqlx::PgConnection;
 
-use super::store;
+use super::store::catalogue;
 use crate::fault::{Error, Fault};
 use crate::ids::Actor;
 use crate::money::{CurrencyCode, MinorUnits};
@@ -91,10 +91,10 @@ pub async fn write_book(
     actor: &Actor,
     now: DateTime<Utc>,
 ) -> Result<bool, Error<PriceRefusal>> {
-    let newest = store::newest_price_version(conn).await?.unwrap_or_default();
+    let newest = catalogue::newest_price_version(conn).await?.unwrap_or_default();
     // Who writes the same version at the same moment waits for the first and then finds it there.
-    if version == newest.saturating_add(1) && store::insert_price_book(conn, version, actor, now).await? {
-        store::insert_model_prices(conn, version, models).await?;
+    if version == newest.saturating_add(1) && catalogue::insert_price_book(conn, version, actor, now).await? {
+        catalogue::insert_model_prices(conn, version, models).await?;
         return Ok(true);
     }
     let sorted = |models: &[ModelPrice]| {
@@ -102,10 +102,10 @@ pub async fn write_book(
         models.sort_by(|one, other| one.model.cmp(&other.model));
         models
     };
-    match store::find_book(conn, Some(version)).await? {
+    match catalogue::find_book(conn, Some(version)).await? {
         Some(there) if sorted(&there.models) == sorted(models) => Ok(false),
         _ => {
-            let newest = store::newest_price_version(conn).await?.unwrap_or_default();
+            let newest = catalogue::newest_price_version(conn).await?.unwrap_or_default();
             Err(Error::Refused(PriceRefusal::VersionTaken { newest, asked: version }))
         }
     }
@@ -116,5 +116,5 @@ pub async fn write_book(
 /// # Errors
 /// A fault.
 pub async fn find_book(conn: &mut PgConnection, version: Option<i32>) -> Result<Option<PriceBook>, Fault> {
-    store::find_book(conn, version).await
+    catalogue::find_book(conn, version).await
 }

@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use super::store;
+use super::store::catalogue;
 use crate::fault::Fault;
 use crate::money::{CurrencyCode, MinorUnits};
 
@@ -26,7 +26,7 @@ pub struct Tier {
 /// # Errors
 /// A fault.
 pub async fn set_tier(conn: &mut PgConnection, tier: &Tier) -> Result<(), Fault> {
-    store::insert_tier(conn, tier).await
+    catalogue::insert_tier(conn, tier).await
 }
 
 /// The newest amount of every tier.
@@ -34,5 +34,5 @@ pub async fn set_tier(conn: &mut PgConnection, tier: &Tier) -> Result<(), Fault>
 /// # Errors
 /// A fault.
 pub async fn list_tiers(conn: &mut PgConnection) -> Result<Vec<Tier>, Fault> {
-    store::list_tiers(conn).await
+    catalogue::list_tiers(conn).await
 }

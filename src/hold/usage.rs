@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 use super::finish::{check_live, lock};
 use super::price::{self, credits_for, micro_per_unit};
 use super::state::lease_until;
+use super::store::catalogue;
 use super::{Hold, HoldId, Refusal, place, store};
 use crate::fault::{Error, Fault};
 use crate::ledger::LockedWallet;
@@ -166,7 +167,7 @@ async fn log(
         Metered::CostMicro(cost_micro) => *cost_micro,
         Metered::Tokens { model, input, output, cached } => {
             let version = hold.price_version.ok_or(Error::Refused(Refusal::NoPriceBook))?;
-            let price = store::find_price(conn, version, model)
+            let price = catalogue::find_price(conn, version, model)
                 .await?
                 .ok_or_else(|| Error::Refused(Refusal::UnknownModel { model: model.clone(), version }))?;
             price::cost_micro(&price, *input, *output, *cached).ok_or(Error::Refused(Refusal::UsageTooLarge))?
