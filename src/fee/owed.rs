@@ -63,6 +63,8 @@ pub struct Owed {
     pub subscription_id: i64,
     /// Whose.
     pub tenant_id: TenantId,
+    /// The wallet that pays.
+    pub wallet_id: i64,
     /// The tenant's zone.
     pub zone: Tz,
     /// In which currency.

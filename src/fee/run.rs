@@ -25,7 +25,7 @@ use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::{Error, Fault, Remedy};
 use crate::ids::{Actor, TenantId};
-use crate::ledger::{self, Shortage};
+use crate::ledger::{self, LockedWallets, Shortage};
 use crate::money::{Month, local_day};
 use crate::outbox::{self, Event, EventKind};
 
@@ -434,7 +434,10 @@ async fn decide(conn: &mut PgConnection, owed: Vec<Owed>, now: DateTime<Utc>) ->
     let mut decided = Vec::with_capacity(owed.len());
     let mut entries = Vec::with_capacity(owed.len());
     let mut charged_by = BTreeMap::new();
+    // The chunk's own statement has locked them, when it found that they owe.
+    let mut wallets = LockedWallets::default();
     for owed in owed {
+        wallets.insert(owed.tenant_id.clone(), owed.currency.clone(), owed.wallet_id);
         let fee = Fee {
             subscription_id: owed.subscription_id,
             tenant_id: owed.tenant_id.clone(),
@@ -450,7 +453,7 @@ async fn decide(conn: &mut PgConnection, owed: Vec<Owed>, now: DateTime<Utc>) ->
         let charged = fee.amount.is_zero();
         decided.push(Decided { fee, due_at: owed.due_at(), charged, charged_seq: None });
     }
-    let rows = ledger::post_or_leave_out(conn, &entries, Shortage::LeaveOut, &Actor::job("fees"), now)
+    let rows = ledger::post_in_locked(conn, &wallets, &entries, Shortage::LeaveOut, &Actor::job("fees"), now)
         .await
         .map_err(Error::widen)?;
     for (index, row) in rows.into_iter().enumerate() {

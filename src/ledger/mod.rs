@@ -26,5 +26,8 @@ pub use currencies::{Currencies, CurrencyRefusal, add_currency};
 pub use entry::{Entry, Floor, Metadata, MetadataError, PostedRow};
 pub use error::Refusal;
 pub use kind::{CustomKind, Direction, Kind};
-pub use post::{LockedWallet, divide, find, lock_wallet, lock_wallets, open_wallet, post, post_or_leave_out, rehearse};
+pub use post::{
+    LockedWallet, LockedWallets, divide, find, lock_wallet, lock_wallets, open_wallet, post, post_in_locked,
+    post_or_leave_out, rehearse,
+};
 pub use statement::{Balance, StatementPage, StatementQuery, balance, row, statement};

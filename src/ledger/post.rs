@@ -45,6 +45,30 @@ pub async fn post_or_leave_out(
         return Ok(Vec::new());
     }
     let decision = lock_and_decide(conn, entries, shortage, actor, now).await?;
+    write(conn, decision).await
+}
+
+/// Books the entries like [`post_or_leave_out`], in wallets that this transaction has locked before: it found them by
+/// a statement of its own, and to lock them again would cost a large run a tenth of its time.
+///
+/// # Errors
+/// See [`post()`]; a fault when an entry is of another wallet.
+pub async fn post_in_locked(
+    conn: &mut PgConnection,
+    wallets: &LockedWallets,
+    entries: &[Entry],
+    shortage: Shortage,
+    actor: &Actor,
+    now: DateTime<Utc>,
+) -> Result<Vec<Option<PostedRow>>, Error<Refusal>> {
+    if entries.is_empty() {
+        return Ok(Vec::new());
+    }
+    let decision = read_and_decide(conn, &wallets.wallet_ids, entries, shortage, actor, now).await?;
+    write(conn, decision).await
+}
+
+async fn write(conn: &mut PgConnection, decision: Decision) -> Result<Vec<Option<PostedRow>>, Error<Refusal>> {
     if !decision.wallets.is_empty() {
         store::write(conn, &decision).await?;
     }
@@ -74,16 +98,27 @@ async fn lock_and_decide(
 ) -> Result<Decision, Error<Refusal>> {
     let keys = entries.iter().map(|entry| (entry.tenant_id.clone(), entry.currency.clone())).collect();
     let wallet_ids = lock(conn, keys, now).await?;
-    // A second statement: the one that waited for the lock still sees the time before its wait.
-    let mut reading = store::read_wallets(conn, &wallet_ids, entries).await?;
+    read_and_decide(conn, &wallet_ids, entries, shortage, actor, now).await
+}
+
+/// Reads in a second statement: the one that waited for the lock still sees the time before its wait.
+async fn read_and_decide(
+    conn: &mut PgConnection,
+    wallet_ids: &WalletIds,
+    entries: &[Entry],
+    shortage: Shortage,
+    actor: &Actor,
+    now: DateTime<Utc>,
+) -> Result<Decision, Error<Refusal>> {
+    let mut reading = store::read_wallets(conn, wallet_ids, entries).await?;
     store::read_divisions(conn, &mut reading.states, entries, now).await?;
     let mut wallets = HashMap::with_capacity(wallet_ids.len());
-    for (key, wallet_id) in &wallet_ids {
+    for (key, wallet_id) in wallet_ids {
         let state =
             reading.states.remove(wallet_id).ok_or_else(|| Fault::new("a locked wallet was not there to read"))?;
         wallets.insert(key.clone(), state);
     }
-    let originals = store::read_originals(conn, &wallet_ids, entries).await?;
+    let originals = store::read_originals(conn, wallet_ids, entries).await?;
     let known = Known { wallets, originals, booked: reading.booked };
     decide(known, entries, shortage, actor, now)
 }
@@ -115,6 +150,20 @@ pub async fn lock_wallets(
 ) -> Result<(), Error<Refusal>> {
     let keys = currencies.iter().map(|currency| (tenant_id.clone(), currency.clone())).collect();
     lock(conn, keys, now).await.map(|_| ())
+}
+
+/// Wallets that this transaction has locked by a statement of its own, in the order of their ids and at least for NO
+/// KEY UPDATE, as [`post()`] would have.
+#[derive(Debug, Default)]
+pub struct LockedWallets {
+    wallet_ids: WalletIds,
+}
+
+impl LockedWallets {
+    /// Takes note of one that is locked.
+    pub fn insert(&mut self, tenant_id: TenantId, currency: CurrencyCode, wallet_id: i64) {
+        self.wallet_ids.insert((tenant_id, currency), wallet_id);
+    }
 }
 
 /// A wallet that this transaction has locked.

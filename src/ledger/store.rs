@@ -333,12 +333,17 @@ pub fn hash_from_column(bytes: &[u8]) -> Result<Hash, Fault> {
     Hash::try_from(bytes).map_err(|_| Fault::new("a stored hash is not 32 bytes long"))
 }
 
+/// The wallet of each entry. Looked up by reference: a large run asks for very many.
 fn entry_wallet_ids(wallet_ids: &HashMap<WalletKey, i64>, entries: &[Entry]) -> Result<Vec<i64>, Fault> {
+    let by_name: HashMap<(&str, &str), i64> = wallet_ids
+        .iter()
+        .map(|((tenant_id, currency), wallet_id)| ((tenant_id.as_str(), currency.as_str()), *wallet_id))
+        .collect();
     entries
         .iter()
         .map(|entry| {
-            wallet_ids
-                .get(&(entry.tenant_id.clone(), entry.currency.clone()))
+            by_name
+                .get(&(entry.tenant_id.as_str(), entry.currency.as_str()))
                 .copied()
                 .ok_or_else(|| Fault::new("an entry's wallet was not locked"))
         })
@@ -351,6 +356,9 @@ pub async fn read_originals(
     wallet_ids: &HashMap<WalletKey, i64>,
     entries: &[Entry],
 ) -> Result<HashMap<(i64, i64), Original>, Fault> {
+    if entries.iter().all(|entry| entry.original_seq.is_none()) {
+        return Ok(HashMap::new());
+    }
     let mut wallets = Vec::new();
     let mut seqs = Vec::new();
     for (entry, wallet_id) in entries.iter().zip(entry_wallet_ids(wallet_ids, entries)?) {
@@ -358,9 +366,6 @@ pub async fn read_originals(
             wallets.push(wallet_id);
             seqs.push(seq);
         }
-    }
-    if seqs.is_empty() {
-        return Ok(HashMap::new());
     }
     let rows = sqlx::query!(
         r#"-- ledger::read_originals

@@ -9,10 +9,11 @@ use super::endpoint::Endpoint;
 use crate::fault::Fault;
 
 /// Inserts the events in their order and a delivery of each for every endpoint that is on.
+#[expect(clippy::as_conversions, reason = "the query macro takes the type of an array of references this way")]
 pub async fn insert_events(conn: &mut PgConnection, events: &[Event], now: DateTime<Utc>) -> Result<(), Fault> {
-    let tenants: Vec<String> = events.iter().map(|event| event.tenant_id.to_string()).collect();
-    let kinds: Vec<String> = events.iter().map(|event| event.kind.as_str().to_owned()).collect();
-    let bodies: Vec<String> = events.iter().map(|event| event.body(now)).collect();
+    let tenants: Vec<&str> = events.iter().map(|event| event.tenant_id.as_str()).collect();
+    let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
+    let bodies: Vec<String> = events.iter().map(|event| event.body(now)).collect::<Result<_, Fault>>()?;
     sqlx::query!(
         "-- outbox::insert_events
          WITH written AS (
@@ -26,8 +27,8 @@ pub async fn insert_events(conn: &mut PgConnection, events: &[Event], now: DateT
          SELECT p.endpoint_id, w.event_id, w.tenant_id, $4
            FROM written w CROSS JOIN webhook_endpoints p
           WHERE p.disabled_at IS NULL",
-        &tenants,
-        &kinds,
+        &tenants as &[&str],
+        &kinds as &[&str],
         &bodies,
         now,
     )

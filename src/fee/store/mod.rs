@@ -213,10 +213,12 @@ pub async fn survey_owed(conn: &mut PgConnection, calendar: &Calendar) -> Result
     let Some(furthest) = calendar.months.iter().max() else { return Ok(Vec::new()) };
     let mut transaction = conn.begin().await?;
     // A plan that was kept from before the first dues were written would read all of them for each subscription.
-    // And however large the book is, the look at it has to come to its end.
+    // However large the book is, the look at it has to come to its end; and nothing else happens meanwhile, so
+    // every core may look.
     sqlx::query!(
         "-- fee::patient_survey
          SELECT set_config('plan_cache_mode', 'force_custom_plan', true) AS plans,
+                set_config('min_parallel_table_scan_size', '0', true) AS parallel,
                 set_config('statement_timeout', '0', true) AS timeout"
     )
     .fetch_one(&mut *transaction)
@@ -377,6 +379,7 @@ pub async fn read_owed(conn: &mut PgConnection, calendar: &Calendar, wallets: &[
             let month_owed = Owed {
                 subscription_id: row.subscription_id,
                 tenant_id: tenant_id.clone(),
+                wallet_id: row.wallet_id,
                 zone,
                 currency: currency.clone(),
                 exponent,
@@ -385,11 +388,11 @@ pub async fn read_owed(conn: &mut PgConnection, calendar: &Calendar, wallets: &[
                 started_on: row.started_on,
                 first_month,
             };
-            owed.push((row.wallet_id, month_owed));
+            owed.push(month_owed);
         }
     }
-    owed.sort_by_key(|(wallet_id, owed)| (*wallet_id, owed.month, owed.subscription_id));
-    Ok(owed.into_iter().map(|(_, owed)| owed).collect())
+    owed.sort_by_key(|owed: &Owed| (owed.wallet_id, owed.month, owed.subscription_id));
+    Ok(owed)
 }
 
 /// A due as it was decided.
@@ -405,8 +408,8 @@ pub struct Decided {
 pub async fn insert_dues(conn: &mut PgConnection, decided: &[Decided], now: DateTime<Utc>) -> Result<(), Fault> {
     let subscriptions: Vec<i64> = decided.iter().map(|due| due.fee.subscription_id).collect();
     let months: Vec<NaiveDate> = decided.iter().map(|due| due.fee.month.first_day()).collect();
-    let tenants: Vec<String> = decided.iter().map(|due| due.fee.tenant_id.to_string()).collect();
-    let currencies: Vec<String> = decided.iter().map(|due| due.fee.currency.to_string()).collect();
+    let tenants: Vec<&str> = decided.iter().map(|due| due.fee.tenant_id.as_str()).collect();
+    let currencies: Vec<&str> = decided.iter().map(|due| due.fee.currency.as_str()).collect();
     let amounts: Vec<i64> = decided.iter().map(|due| due.fee.amount.get()).collect();
     let due_ats: Vec<DateTime<Utc>> = decided.iter().map(|due| due.due_at).collect();
     let charged: Vec<bool> = decided.iter().map(|due| due.charged).collect();
@@ -424,8 +427,8 @@ pub async fn insert_dues(conn: &mut PgConnection, decided: &[Decided], now: Date
           ORDER BY d.position",
         &subscriptions,
         &months,
-        &tenants,
-        &currencies,
+        &tenants as &[&str],
+        &currencies as &[&str],
         &amounts,
         &due_ats,
         &charged,
