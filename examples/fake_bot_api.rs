@@ -1,8 +1,9 @@
 //! A Bot API of this machine and a page that acts as the buyer, so that the way of a payment in stars can be played
 //! without Telegram.
 //!
-//! `cargo run --example fake_bot_api -- 8099 http://127.0.0.1:8080/telegram/webhook secret` listens on port 8099 as
-//! the Bot API, and on 8100 with the buyer's page. Neither listens to other machines.
+//! `cargo run --example fake_bot_api -- 8099 http://127.0.0.1:8080/telegram/webhook demo-telegram-secret` listens on
+//! port 8099 as the Bot API, and on 8100 with the buyer's page. Neither listens to other machines. The arguments are
+//! those of `serve --demo` when they are left out.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -27,7 +28,7 @@ use serde_json::{Value, json};
 
 use fake_bot_api::FakeBotApi;
 
-/// The bot of the example: its token is `111:AAA`.
+/// The bot of the example and of the demonstration: its token begins with this.
 const BOT: i64 = 111;
 
 struct Buyer {
@@ -53,7 +54,7 @@ async fn main() {
     let mut arguments = std::env::args().skip(1);
     let port: u16 = arguments.next().map_or(8099, |port| port.parse().expect("a port"));
     let webhook = arguments.next().unwrap_or_else(|| "http://127.0.0.1:8080/telegram/webhook".to_owned());
-    let secret = arguments.next().unwrap_or_else(|| "secret".to_owned());
+    let secret = arguments.next().unwrap_or_else(|| "demo-telegram-secret".to_owned());
     let api = FakeBotApi::start(port, chrono::Utc::now().timestamp()).await;
     println!("The Bot API: {}", api.url());
     let buyer = Arc::new(Buyer {

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::ids::ResourceId;
+use crate::ids::{OrderId, ResourceId};
 
 /// Why a slot can't be held or booked now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -13,6 +13,9 @@ pub enum SlotRefusal {
     /// Another order has booked it.
     #[error("the slot is booked")]
     Booked,
+    /// It was taken out of sale.
+    #[error("the slot was withdrawn")]
+    Withdrawn,
     /// It has begun.
     #[error("the slot has begun already")]
     Past,
@@ -53,5 +56,37 @@ pub enum ResourceRefusal {
     PricesDiffer {
         /// The start of the slot.
         starts_at: DateTime<Utc>,
+    },
+    /// Nobody could order it any more.
+    #[error("a slot from {starts_at} would have begun already: nobody could order it")]
+    Past {
+        /// The start of the slot that was asked for.
+        starts_at: DateTime<Utc>,
+    },
+}
+
+/// Why a slot can't be taken out of sale.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WithdrawRefusal {
+    /// No such slot.
+    #[error("there is no slot {0}")]
+    UnknownSlot(i64),
+    /// An order holds it: its payer may be paying right now.
+    #[error("order {order_id} holds slot {slot_id} until {}", held_until.format("%Y-%m-%d %H:%M:%S UTC"))]
+    Held {
+        /// Which slot.
+        slot_id: i64,
+        /// Which order.
+        order_id: OrderId,
+        /// Until when.
+        held_until: DateTime<Utc>,
+    },
+    /// Somebody has it for good.
+    #[error("order {order_id} has booked slot {slot_id}: cancel the booking first")]
+    Booked {
+        /// Which slot.
+        slot_id: i64,
+        /// Which order.
+        order_id: OrderId,
     },
 }

@@ -16,10 +16,10 @@ mod slot;
 pub mod state;
 mod store;
 
-pub use error::{ResourceRefusal, SlotRefusal};
+pub use error::{ResourceRefusal, SlotRefusal, WithdrawRefusal};
 pub use service::{
     Booked, Locked, book, cancel, create_resource, create_slots, database_now, end_hold_of_payment, find_booking,
     find_booking_of_order, find_slot, hold_for_checkout, hold_for_payment, is_held_by, list_free, lock, lock_and_read,
-    read, refund_until, slot_price,
+    read, refund_until, slot_price, slot_prices, withdraw_slot,
 };
 pub use slot::{Booking, FreeSlot, FreeSlotQuery, NewSlot, Price, RefundTo, Resource, Slot, WeeklyPattern};

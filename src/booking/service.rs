@@ -4,7 +4,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::PgConnection;
 
 use super::state::{Hold, Standing};
-use super::{Booking, FreeSlot, FreeSlotQuery, NewSlot, Price, RefundTo, Resource, ResourceRefusal, Slot, store};
+use super::{
+    Booking, FreeSlot, FreeSlotQuery, NewSlot, Price, RefundTo, Resource, ResourceRefusal, Slot, WithdrawRefusal, store,
+};
 use crate::fault::{Error, Fault};
 use crate::ids::{OrderId, ResourceId};
 use crate::money::{CurrencyCode, MinorUnits};
@@ -59,12 +61,18 @@ pub async fn create_slots(
     wanted.sort_by_key(|slot| slot.starts_at);
     for NewSlot { starts_at, ends_at } in wanted {
         let slot = |slot_id| Slot { slot_id, resource_id: resource_id.clone(), starts_at, ends_at };
-        if let Some(slot_id) = store::insert_slot(conn, resource_no, starts_at, ends_at, now).await? {
+        // What is there already stays there, so that a repeat is answered the same after the slot has begun.
+        if starts_at > now
+            && let Some(slot_id) = store::insert_slot(conn, resource_no, starts_at, ends_at, now).await?
+        {
             store::insert_prices(conn, slot_id, prices).await?;
             slots.push(slot(slot_id));
             continue;
         }
         let Some(slot_id) = store::find_slot_by_bounds(conn, resource_no, starts_at, ends_at).await? else {
+            if starts_at <= now {
+                return Err(Error::Refused(ResourceRefusal::Past { starts_at }));
+            }
             let resource_id = resource_id.clone();
             return Err(Error::Refused(ResourceRefusal::Overlaps { resource_id, starts_at, ends_at }));
         };
@@ -76,6 +84,21 @@ pub async fn create_slots(
         slots.push(slot(slot_id));
     }
     Ok(slots)
+}
+
+/// Takes a slot out of sale. It again changes nothing.
+///
+/// # Errors
+/// [`WithdrawRefusal`]; nothing is written then.
+pub async fn withdraw_slot(conn: &mut PgConnection, slot_id: i64, by: &str) -> Result<Slot, Error<WithdrawRefusal>> {
+    if !store::lock_slot(conn, slot_id).await? {
+        return Err(Error::Refused(WithdrawRefusal::UnknownSlot(slot_id)));
+    }
+    let standing = store::read_standing(conn, slot_id, None).await?;
+    let now = store::database_now(conn).await?;
+    standing.check_unwanted(slot_id, now).map_err(Error::Refused)?;
+    store::withdraw_slot(conn, slot_id, by, now).await?;
+    store::find_slot(conn, slot_id).await?.ok_or_else(|| Fault::new("a locked slot was not there to read").into())
 }
 
 /// Slots that anybody could order now, in the order of their starts.
@@ -114,8 +137,16 @@ pub async fn slot_price(
     slot_id: i64,
     currency: &CurrencyCode,
 ) -> Result<Option<MinorUnits>, Fault> {
-    let prices = store::prices(conn, &[slot_id]).await?;
-    Ok(prices.into_iter().find(|(_, price)| price.currency == *currency).map(|(_, price)| price.amount))
+    let prices = slot_prices(conn, slot_id).await?;
+    Ok(prices.into_iter().find(|price| price.currency == *currency).map(|price| price.amount))
+}
+
+/// What a slot costs.
+///
+/// # Errors
+/// A fault.
+pub async fn slot_prices(conn: &mut PgConnection, slot_id: i64) -> Result<Vec<Price>, Fault> {
+    Ok(store::prices(conn, &[slot_id]).await?.into_iter().map(|(_, price)| price).collect())
 }
 
 /// A slot under its lock.
@@ -155,7 +186,7 @@ pub async fn lock_and_read(conn: &mut PgConnection, slot_id: i64, order_id: &Ord
 /// # Errors
 /// A fault.
 pub async fn read(conn: &mut PgConnection, slot_id: i64, order_id: &OrderId) -> Result<Locked, Fault> {
-    let standing = store::read_standing(conn, slot_id, order_id).await?;
+    let standing = store::read_standing(conn, slot_id, Some(order_id)).await?;
     let now = store::database_now(conn).await?;
     Ok(Locked { slot_id, standing, now })
 }

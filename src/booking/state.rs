@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::SlotRefusal;
+use super::{SlotRefusal, WithdrawRefusal};
 use crate::ids::OrderId;
 
 /// A hold that nobody has ended.
@@ -31,6 +31,8 @@ impl Hold {
 pub struct Standing {
     /// When it begins.
     pub starts_at: DateTime<Utc>,
+    /// Whether it was taken out of sale.
+    pub withdrawn: bool,
     /// The order that has booked it.
     pub booked_by: Option<OrderId>,
     /// The holds that nobody has ended, alive or past their time.
@@ -54,6 +56,9 @@ impl Standing {
         if self.booked_by.is_some() {
             return Err(SlotRefusal::Booked);
         }
+        if self.withdrawn {
+            return Err(SlotRefusal::Withdrawn);
+        }
         if self.starts_at <= now {
             return Err(SlotRefusal::Past);
         }
@@ -61,6 +66,23 @@ impl Standing {
             return Err(SlotRefusal::Held);
         }
         Ok(())
+    }
+
+    /// Whether the slot may be taken out of sale: nobody has it or is about to.
+    ///
+    /// # Errors
+    /// Who has it.
+    pub fn check_unwanted(&self, slot_id: i64, now: DateTime<Utc>) -> Result<(), WithdrawRefusal> {
+        if let Some(order_id) = &self.booked_by {
+            return Err(WithdrawRefusal::Booked { slot_id, order_id: order_id.clone() });
+        }
+        match self.holder(now) {
+            Some(hold) => {
+                let (order_id, held_until) = (hold.order_id.clone(), hold.held_until);
+                Err(WithdrawRefusal::Held { slot_id, order_id, held_until })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Until when a checkout of an order may have the slot (B2).

@@ -98,13 +98,28 @@ pub async fn find_slot_by_bounds(
 ) -> Result<Option<i64>, Fault> {
     Ok(sqlx::query_scalar!(
         "-- booking::find_slot_by_bounds
-         SELECT slot_id FROM slots WHERE resource_no = $1 AND starts_at = $2 AND ends_at = $3",
+         SELECT slot_id FROM slots
+          WHERE resource_no = $1 AND starts_at = $2 AND ends_at = $3 AND withdrawn_at IS NULL",
         resource_no,
         starts_at,
         ends_at,
     )
     .fetch_optional(conn)
     .await?)
+}
+
+/// Takes a locked slot out of sale; one that is out already keeps when and by whom.
+pub async fn withdraw_slot(conn: &mut PgConnection, slot_id: i64, by: &str, now: DateTime<Utc>) -> Result<(), Fault> {
+    sqlx::query!(
+        "-- booking::withdraw_slot
+         UPDATE slots SET withdrawn_at = $2, withdrawn_by = $3 WHERE slot_id = $1 AND withdrawn_at IS NULL",
+        slot_id,
+        now,
+        by,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 pub async fn insert_prices(conn: &mut PgConnection, slot_id: i64, prices: &[Price]) -> Result<(), Fault> {
@@ -167,7 +182,7 @@ pub async fn list_free(conn: &mut PgConnection, query: &FreeSlotQuery) -> Result
         "-- booking::list_free
          SELECT s.slot_id, r.resource_id, s.starts_at, s.ends_at
            FROM slots s JOIN resources r ON r.resource_no = s.resource_no
-          WHERE s.starts_at > database_now()
+          WHERE s.starts_at > database_now() AND s.withdrawn_at IS NULL
             AND ($1::text IS NULL OR r.resource_id = $1)
             AND ($2::timestamptz IS NULL OR s.starts_at >= $2)
             AND ($3::timestamptz IS NULL OR s.starts_at < $3)
@@ -212,17 +227,21 @@ pub async fn lock_slot(conn: &mut PgConnection, slot_id: i64) -> Result<bool, Fa
 }
 
 /// What is known about a locked slot.
-pub async fn read_standing(conn: &mut PgConnection, slot_id: i64, order_id: &OrderId) -> Result<Standing, Fault> {
+pub async fn read_standing(
+    conn: &mut PgConnection,
+    slot_id: i64,
+    order_id: Option<&OrderId>,
+) -> Result<Standing, Fault> {
     let row = sqlx::query!(
         r#"-- booking::read_standing
-           SELECT s.starts_at, b.order_id AS "booked_by?",
+           SELECT s.starts_at, s.withdrawn_at IS NOT NULL AS "withdrawn!", b.order_id AS "booked_by?",
                   EXISTS (SELECT FROM slot_holds h WHERE h.order_id = $2 AND h.payment_id IS NULL)
                       AS "approved_before!"
              FROM slots s
              LEFT JOIN bookings b ON b.slot_id = s.slot_id AND b.cancelled_at IS NULL
             WHERE s.slot_id = $1"#,
         slot_id,
-        order_id.as_str(),
+        order_id.map(OrderId::as_str),
     )
     .fetch_one(&mut *conn)
     .await?;
@@ -247,6 +266,7 @@ pub async fn read_standing(conn: &mut PgConnection, slot_id: i64, order_id: &Ord
     .collect::<Result<_, Fault>>()?;
     Ok(Standing {
         starts_at: row.starts_at,
+        withdrawn: row.withdrawn,
         booked_by: row.booked_by.map(OrderId::from_column).transpose()?,
         holds,
         approved_before: row.approved_before,

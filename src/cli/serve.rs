@@ -80,6 +80,7 @@ async fn serve(
         tracing::warn!("HAMYON_PAYME_KEY is not set: every call of Payme will be refused");
     }
     let app = Arc::new(App::build(db.clone(), clock, settings, Some(telemetry::record_metrics()?))?);
+    app.telegram.begin().await?;
     let filled = if args.demo { Some(demo::fill(&app).await?) } else { None };
     let scheduler = if args.jobs == "on" { Some(Scheduler::start(app.clone()).await?) } else { None };
     let address = listener.local_addr().context("the listener has no address")?;

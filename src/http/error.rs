@@ -10,13 +10,15 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use crate::allowance;
-use crate::booking::ResourceRefusal;
+use crate::booking::{ResourceRefusal, WithdrawRefusal};
 use crate::fault::{Error, Fault, Remedy};
 use crate::fee::{FeeRefusal, RunRefusal};
 use crate::hold;
+use crate::http::deed;
 use crate::idempotency::KeyReused;
 use crate::ledger::{self, CurrencyRefusal};
 use crate::payment::order::OrderRefusal;
+use crate::payment::prepaid::GiveBackRefusal;
 use crate::payment::prepaid::case::CaseRefusal;
 use crate::payment::{self, ImportRefusal, UnbookRefusal};
 use crate::pocket;
@@ -304,9 +306,29 @@ impl From<ResourceRefusal> for Problem {
                     .with("starts_at", starts_at.to_rfc3339())
                     .with("ends_at", ends_at.to_rfc3339())
             }
+            ResourceRefusal::Past { starts_at } => {
+                Self::unprocessable("slot_past", "The slot would have begun already", detail)
+                    .with("starts_at", starts_at.to_rfc3339())
+            }
             ResourceRefusal::PricesDiffer { starts_at } => {
                 Self::conflict("slot_prices_differ", "The slot exists with other prices", detail)
                     .with("starts_at", starts_at.to_rfc3339())
+            }
+        }
+    }
+}
+
+impl From<WithdrawRefusal> for Problem {
+    fn from(refusal: WithdrawRefusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            WithdrawRefusal::UnknownSlot(_) => Self::not_found("slot_not_found", detail),
+            WithdrawRefusal::Held { order_id, .. } => {
+                Self::conflict("slot_held", "An order holds the slot", detail).with("order_id", order_id.as_str())
+            }
+            WithdrawRefusal::Booked { order_id, .. } => {
+                Self::conflict("slot_booked", "An order has booked the slot", detail)
+                    .with("order_id", order_id.as_str())
             }
         }
     }
@@ -328,6 +350,37 @@ impl From<UnbookRefusal> for Problem {
                 Self::conflict("payment_gone", "The payment has gone back already", detail)
             }
             UnbookRefusal::Payment(refusal) => refusal.into(),
+        }
+    }
+}
+
+impl<R: Into<Self>> From<deed::DeedRefusal<R>> for Problem {
+    fn from(refusal: deed::DeedRefusal<R>) -> Self {
+        match refusal {
+            deed::DeedRefusal::Key(reused) => reused.into(),
+            deed::DeedRefusal::Deed(refusal) => refusal.into(),
+        }
+    }
+}
+
+impl From<GiveBackRefusal> for Problem {
+    fn from(refusal: GiveBackRefusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            GiveBackRefusal::UnknownPayment(_) => Self::not_found("payment_not_found", detail),
+            GiveBackRefusal::OtherWay(_) => {
+                Self::unprocessable("goes_through_provider", "Its provider takes it back by itself", detail)
+            }
+            GiveBackRefusal::Gone(_) => Self::conflict("payment_gone", "The payment has gone back already", detail),
+            GiveBackRefusal::Asked(_) => Self::conflict("refund_asked", "The payment is on its way back", detail),
+            GiveBackRefusal::CaseOpen(_) => Self::conflict("case_open", "A person has to resolve its case", detail),
+            GiveBackRefusal::BoughtSlot(_) => {
+                Self::unprocessable("goes_through_booking", "Cancel the booking that it paid", detail)
+            }
+            GiveBackRefusal::KeptElsewhere { .. } => {
+                Self::unprocessable("kept_elsewhere", "The money is in another wallet", detail)
+            }
+            GiveBackRefusal::Ledger(refusal) => refusal.into(),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod api;
 pub mod connections;
 pub mod console;
+mod deed;
 mod error;
 mod extract;
 mod health;
@@ -62,9 +63,10 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/orders/{order_id}/invoice", post(api::orders::invoice))
         .route("/v1/resources", post(api::slots::create_resource))
         .route("/v1/slots", get(api::slots::list_free).post(api::slots::create))
+        .route("/v1/slots/{slot_id}/withdraw", post(api::slots::withdraw))
         .route("/v1/bookings/{booking_id}", get(api::bookings::get))
         .route("/v1/bookings/{booking_id}/cancel", post(api::bookings::cancel))
-        .route("/v1/refund-tasks", get(api::payment_cases::refund_tasks))
+        .route("/v1/refund-tasks", get(api::refund_tasks::list).post(api::refund_tasks::create))
         .route("/v1/payment-cases", get(api::payment_cases::list))
         .route("/v1/payment-cases/{case_id}/resolve", post(api::payment_cases::resolve))
         .route("/v1/tenants/{tenant_id}/refunds", post(api::support::refund))

@@ -104,9 +104,11 @@ impl Refusal {
     pub(super) fn of_slot(order_id: &OrderId, why: SlotRefusal) -> Self {
         match why {
             SlotRefusal::Held => Self::SlotHeld(order_id.clone()),
-            SlotRefusal::Booked | SlotRefusal::Past | SlotRefusal::HeldBefore | SlotRefusal::HoldOver => {
-                Self::SlotGone { order_id: order_id.clone(), why }
-            }
+            SlotRefusal::Booked
+            | SlotRefusal::Withdrawn
+            | SlotRefusal::Past
+            | SlotRefusal::HeldBefore
+            | SlotRefusal::HoldOver => Self::SlotGone { order_id: order_id.clone(), why },
         }
     }
 }

@@ -14,5 +14,5 @@ mod store;
 pub use error::Refusal;
 pub use perform::{Deed, DeedRefusal, Performance, Render};
 pub use policy::{AdjustmentReason, Limit, Limits};
-pub use service::{Ask, Desk, Outcome, Rehearsal, Rights};
+pub use service::{Ask, Desk, Outcome, REFERENCE_PREFIX, Rehearsal, Rights};
 pub use store::{Decision, Request, RequestQuery, granted_amiss, list_requests};

@@ -18,6 +18,9 @@ use crate::money::{Currency, MinorUnits};
 use crate::payment;
 use crate::staff::Role;
 
+/// How the references of the desk's rows begin.
+pub const REFERENCE_PREFIX: &str = "support:";
+
 /// What a caller may do at the desk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rights {
@@ -487,7 +490,7 @@ fn entry(request: &Request, decided_by: Option<&str>) -> std::result::Result<Ent
         kind: request.kind.clone(),
         amount: request.amount,
         pocket: Pocket::main(),
-        reference: Reference::parse(format!("support:{}", request.request_id)).map_err(broken)?,
+        reference: Reference::parse(format!("{REFERENCE_PREFIX}{}", request.request_id)).map_err(broken)?,
         original_seq: request.original_seq,
         reason: Some(Reason::parse(reason).map_err(broken)?),
         metadata: Metadata::from_object(&about)

@@ -162,6 +162,14 @@ async fn l3_the_api_tells_each_refusal_with_its_code_and_its_place() {
         (bad("purchase", "-100"), 402, "insufficient_funds"),
         (bad("bonus", "92233720368547758.07"), 422, "balance_too_large"),
         (bad("top_up_reversal", "-1"), 422, "kind_not_postable"),
+        // Under these names the wallet's own rooms book, and a row of somebody else would stand in their way (L5).
+        (posting("acme", "top_up", "1", "telegram:111:c"), 422, "kind_not_postable"),
+        (posting("acme", "booking", "-1", "booking:1"), 422, "kind_not_postable"),
+        (posting("acme", "refund", "1", "booking:1"), 422, "kind_not_postable"),
+        (posting("acme", "refund", "1", "support:1"), 422, "kind_not_postable"),
+        (posting("acme", "adjustment", "1", "support:1"), 422, "kind_not_postable"),
+        (posting("acme", "adjustment", "1", "payment-case:1:in"), 422, "kind_not_postable"),
+        (posting("acme", "adjustment", "-1", "refund-task:1:out"), 422, "kind_not_postable"),
     ] {
         let dollars = with(posting("acme", "bonus", "1", "first use"), "currency", json!("USD"));
         let body = batch(&[dollars, posting("acme", "bonus", "1", "good"), item]);

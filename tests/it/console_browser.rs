@@ -1,93 +1,20 @@
 //! A person's whole way through the console in a real Chromium, in each language: what a reader of HTML can't see
 //! (a form that a policy blocks, a cookie a browser refuses) fails here.
 
-use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::Duration;
-
-use fantoccini::{Client, ClientBuilder, Locator};
+use chrono::TimeDelta;
 use hamyon::jobs::Job;
 use hamyon::staff::Role;
 use hamyon::support::{Limit, Limits};
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
 
 use crate::support::TestApp;
 use crate::support::app::settings;
-use crate::support::console::{PASSWORD, member};
+use crate::support::browser::Browser;
+use crate::support::console::member;
+use crate::support::fake_bot_api::Act;
+use crate::telegram::{ALICE, BOB, PRICE, Stage};
 
 const PAYME_ID: &str = "5f00000000000000000000aa";
-
-/// A browser under remote control; it ends with this.
-struct Browser {
-    client: Client,
-    _driver: Child,
-}
-
-impl Browser {
-    async fn start() -> Self {
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("chromedriver is installed (`make test` installs it)");
-        let mut lines = BufReader::new(driver.stdout.take().expect("its output")).lines();
-        let port: u16 = loop {
-            let line = lines.next_line().await.expect("it talks").expect("it says its port");
-            if let Some((_, port)) = line.split_once("successfully on port ") {
-                break port.trim_end_matches('.').parse().expect("a port");
-            }
-        };
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        let arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--lang=en"];
-        let capabilities = json!({ "goog:chromeOptions": { "args": arguments } });
-        let connector = hyper_util::client::legacy::connect::HttpConnector::new();
-        let client = ClientBuilder::new(connector)
-            .capabilities(capabilities.as_object().expect("an object").clone())
-            .connect(&format!("http://127.0.0.1:{port}"))
-            .await
-            .expect("a browser");
-        client.set_window_size(1280, 900).await.expect("a window");
-        Self { client, _driver: driver }
-    }
-
-    async fn click(&self, css: &str) {
-        let what = self.client.wait().at_most(Duration::from_secs(30)).for_element(Locator::Css(css)).await;
-        what.unwrap_or_else(|error| panic!("{css}: {error}")).click().await.expect("clicked");
-    }
-
-    async fn type_into(&self, css: &str, text: &str) {
-        let field = self.client.wait().at_most(Duration::from_secs(30)).for_element(Locator::Css(css)).await;
-        let field = field.unwrap_or_else(|error| panic!("{css}: {error}"));
-        field.clear().await.expect("cleared");
-        field.send_keys(text).await.expect("typed");
-    }
-
-    async fn text(&self, css: &str) -> String {
-        let what = self.client.wait().at_most(Duration::from_secs(30)).for_element(Locator::Css(css)).await;
-        what.unwrap_or_else(|error| panic!("{css}: {error}")).text().await.expect("text").replace('\u{a0}', " ")
-    }
-
-    /// Keeps what a person would see, for people to look at.
-    async fn keep(&self, name: &str) {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("console");
-        tokio::fs::create_dir_all(&folder).await.expect("a folder");
-        let picture = self.client.screenshot().await.expect("a screenshot");
-        tokio::fs::write(folder.join(format!("{name}.png")), picture).await.expect("kept");
-    }
-
-    async fn log_in(&self, app: &TestApp, username: &str, language: &str) {
-        self.client.goto(&app.url(&format!("/console/language/{language}"))).await.expect("a language");
-        self.client.goto(&app.url("/console")).await.expect("the console");
-        self.type_into("input[name=username]", username).await;
-        self.type_into("input[name=password]", PASSWORD).await;
-        self.keep(&format!("{language}-login")).await;
-        self.click("button.main").await;
-    }
-}
 
 /// A tenant who topped up 300,000 by Payme and paid a fee of 150,000.
 async fn app() -> TestApp {
@@ -173,5 +100,95 @@ async fn s1_s2_a_fee_is_refunded_in_part_by_two_people_in_each_language() {
         .expect("a measurement");
     assert_eq!(overflow, json!(0));
     browser.keep("uz-phone").await;
+    browser.client.clone().close().await.expect("closed");
+}
+
+/// A shop in the middle of its day: a slot that is booked and one that is held, top-ups in stars, three payments
+/// that fit no order, a refund that failed, and a job at work.
+async fn shop() -> Stage {
+    let stage = Stage::start().await;
+    let (one, two) = (stage.slot(30).await, stage.slot(54).await);
+    stage.slot(78).await;
+    stage.order("booked", one, ALICE).await;
+    stage.order("held", two, BOB).await;
+    stage.is_told_yes("q1", ALICE, "booked").await;
+    stage.paid(ALICE, "booked").await;
+    stage.is_told_yes("q2", BOB, "held").await;
+    // The fourth is what the job holds some of.
+    for number in 1..=4 {
+        let order_id = format!("stars-{number}");
+        stage.top_up_order(&order_id, ALICE, PRICE).await;
+        stage.paid(ALICE, &order_id).await;
+    }
+    stage.order("late", two, ALICE).await;
+    stage.paid(ALICE, "late").await;
+    stage.api.fares(|_| Act::Refuse(400, "Bad Request: USER_DEACTIVATED"));
+    stage.give_back().await;
+    for order_id in ["nothing-1", "nothing-2", "nothing-3"] {
+        let (_, update) = stage.pays(BOB, order_id, PRICE);
+        stage.tells(&update).await;
+    }
+    let hold = json!({ "hold_id": "job-1", "tenant_id": "acme", "currency": "XTR", "amount": "100" });
+    assert_eq!(stage.app.post("/v1/holds", &hold).await.0, 201);
+    assert_eq!(stage.app.post("/v1/holds/job-1/start", &json!({})).await.0, 200);
+    for (username, role) in [("dilnoza", Role::Agent), ("rustam", Role::Approver)] {
+        member(&stage.app, username, role).await;
+    }
+    stage
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_b5_stars_go_back_and_cases_are_resolved_by_two_clicks_in_each_language() {
+    let stage = shop().await;
+    let browser = Browser::start().await;
+    // The first row of the wallet is the booked payment's; each top-up has one row.
+    for (number, (language, give_back, waiting, keep)) in [
+        ("uz", "Toʻlovchiga qaytarish", "navbatda", "Qoldirish"),
+        ("ru", "Вернуть плательщику", "в очереди", "Оставить"),
+        ("en", "Give it back", "waiting", "Keep it"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        browser.log_in(&stage.app, "rustam", language).await;
+        browser.click("header a[href='/console/bookings']").await;
+        browser.keep(&format!("{language}-slots")).await;
+        browser.click("main a[href='/console/orders/booked']").await;
+        browser.keep(&format!("{language}-order")).await;
+
+        let row: i64 = sqlx::query_scalar(
+            "SELECT w.seq FROM wallet_transactions w JOIN payments p ON w.metadata->>'payment_id' = p.payment_id::text
+              WHERE w.kind = 'top_up' AND p.order_id = $1",
+        )
+        .bind(format!("stars-{}", number + 1))
+        .fetch_one(&mut stage.app.superuser().await)
+        .await
+        .expect("its row");
+        browser.client.goto(&stage.app.url(&format!("/console/tenants/acme/XTR/{row}"))).await.expect("the row");
+        browser.type_into("input[name=reason]", "The wrong package").await;
+        browser.keep(&format!("{language}-stars")).await;
+        assert_eq!(browser.text("#give-back").await, give_back);
+        browser.click("#give-back").await;
+        assert!(browser.text("main").await.contains(waiting));
+        browser.keep(&format!("{language}-refund-tasks")).await;
+
+        browser.click("main a[href='/console/cases']").await;
+        browser.keep(&format!("{language}-cases")).await;
+        let case = "main section form button[value='keep']";
+        assert_eq!(browser.text(case).await, keep);
+        browser.click(case).await;
+
+        browser.click("header a[href='/console/holds']").await;
+        browser.keep(&format!("{language}-holds")).await;
+        browser.click("main a[href='/console/holds/job-1']").await;
+        browser.keep(&format!("{language}-hold")).await;
+        browser.click("form.who button").await;
+    }
+    stage.api.fares(|_| Act::Do);
+    stage.later(TimeDelta::minutes(10)).await;
+    stage.give_back().await;
+    assert_eq!(stage.app.count("SELECT count(*) FROM refund_tasks WHERE confirmed_at IS NOT NULL").await, 3);
+    assert_eq!(stage.app.count("SELECT count(*) FROM payment_cases WHERE resolution = 'keep'").await, 3);
+    stage.is_sound().await;
     browser.client.clone().close().await.expect("closed");
 }

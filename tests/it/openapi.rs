@@ -34,6 +34,7 @@ async fn the_document_is_openapi_3_1_and_every_path_in_it_answers() {
                 "event_id",
                 "request_id",
                 "booking_id",
+                "slot_id",
                 "case_id",
                 "hold_id",
             ];

@@ -22,6 +22,9 @@ async fn each_wrong_setting_is_named_and_nothing_is_touched() {
             ("HAMYON_PAYME_FISCAL_PACKAGE_CODE", "1"),
         ]
     };
+    let telegram = |token: &'static str, secret: &'static str| {
+        vec![("HAMYON_TELEGRAM_TOKEN", token), ("HAMYON_TELEGRAM_WEBHOOK_SECRET", secret)]
+    };
     // The settings, and what the sentence must hold.
     let cases: Vec<(Vec<(&str, &str)>, &[&str])> = vec![
         (vec![("HAMYON_LISTEN", "the moon")], &["--listen", "the moon"]),
@@ -65,6 +68,21 @@ async fn each_wrong_setting_is_named_and_nothing_is_touched() {
         (vec![("HAMYON_SUPPORT_LIMIT_APPROVER", "UZS=-1")], &["HAMYON_SUPPORT_LIMIT_APPROVER", "UZS=-1"]),
         (vec![("HAMYON_SUPPORT_LIMIT_APPROVER", "UZS=1,UZS=2")], &["HAMYON_SUPPORT_LIMIT_APPROVER", "once"]),
         (vec![("HAMYON_SUPPORT_REQUEST_HOURS", "0")], &["--support-request-hours", "0"]),
+        (vec![("HAMYON_TELEGRAM_TOKEN", "111:AAAhunter2")], &["HAMYON_TELEGRAM_WEBHOOK_SECRET"]),
+        (vec![("HAMYON_TELEGRAM_WEBHOOK_SECRET", "hunter2")], &["HAMYON_TELEGRAM_TOKEN"]),
+        (telegram("hunter2", "secret"), &["HAMYON_TELEGRAM_TOKEN"]),
+        (telegram("", "secret"), &["HAMYON_TELEGRAM_TOKEN", "empty"]),
+        (telegram("111:hunter2,222:hunter2", "secret"), &["HAMYON_TELEGRAM_WEBHOOK_SECRET"]),
+        (telegram("111:hunter2,111:other", "one,two"), &["HAMYON_TELEGRAM_TOKEN", "111"]),
+        (telegram("111:hunter2,222:hunter2", "same,same"), &["HAMYON_TELEGRAM_WEBHOOK_SECRET"]),
+        (telegram("111:AAA", "with a space, hunter2"), &["HAMYON_TELEGRAM_WEBHOOK_SECRET"]),
+        (
+            [telegram("111:hunter2", "secret"), vec![("HAMYON_TELEGRAM_API_URL", "telegram")]].concat(),
+            &["HAMYON_TELEGRAM_API_URL", "telegram"],
+        ),
+        (vec![("HAMYON_TELEGRAM_ANSWER_BY", "post")], &["--telegram-answer-by", "post"]),
+        (vec![("HAMYON_TELEGRAM_TOKEN_FILE", "/nowhere/token")], &["HAMYON_TELEGRAM_TOKEN_FILE", "/nowhere/token"]),
+        (vec![("HAMYON_SLOT_HOLD_SECS", "5")], &["--slot-hold-secs", "5"]),
         (vec![("HAMYON_DATABASE_CONNECTIONS", "0")], &["--database-connections", "0"]),
         (vec![("HAMYON_CONNECTIONS_MAX", "0")], &["--connections-max", "0"]),
         (vec![("RUST_LOG", "hamyon=loud=er")], &["RUST_LOG"]),

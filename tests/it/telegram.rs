@@ -6,6 +6,7 @@ mod budget;
 mod console;
 mod crash;
 mod events;
+mod give_back;
 mod random;
 mod reconcile;
 mod refunds;

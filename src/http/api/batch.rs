@@ -19,6 +19,9 @@ use crate::ids::{Pocket, Reason, Reference, TenantId};
 use crate::ledger::{Entry, Floor, Kind, Metadata, PostedRow};
 use crate::money::Currency;
 use crate::payment;
+use crate::payment::prepaid::GIVE_BACK_REFERENCE_PREFIX;
+use crate::payment::prepaid::case::CASE_REFERENCE_PREFIX;
+use crate::support;
 
 /// The most postings of one batch.
 const ITEMS_MAX: usize = 5_000;
@@ -116,6 +119,37 @@ pub async fn post(
     Ok(super::answered(caller.app.batches.post(batch).await?))
 }
 
+/// References that rooms of ours give: a row of somebody else under such a name would stand in the way of theirs,
+/// since an event is booked once (L5).
+struct Reserved {
+    kinds: &'static [Kind],
+    prefix: &'static str,
+    by: &'static str,
+}
+
+impl Reserved {
+    fn takes(&self, kind: &Kind, reference: &str) -> bool {
+        self.kinds.contains(kind) && reference.starts_with(self.prefix)
+    }
+}
+
+const RESERVED: [Reserved; 6] = [
+    Reserved { kinds: &[Kind::SubscriptionFee], prefix: fee::REFERENCE_PREFIX, by: "the fee run" },
+    Reserved {
+        kinds: &[Kind::Booking, Kind::Refund],
+        prefix: payment::BOOKING_REFERENCE_PREFIX,
+        by: "a booking or its cancel",
+    },
+    Reserved { kinds: &[Kind::TopUp], prefix: "telegram:", by: "Telegram's webhook or its list" },
+    Reserved {
+        kinds: &[Kind::Refund, Kind::Adjustment],
+        prefix: support::REFERENCE_PREFIX,
+        by: "the support desk: POST /v1/tenants/{tenant_id}/refunds or /adjustments",
+    },
+    Reserved { kinds: &[Kind::Adjustment], prefix: CASE_REFERENCE_PREFIX, by: "the resolution of a payment's case" },
+    Reserved { kinds: &[Kind::Adjustment], prefix: GIVE_BACK_REFERENCE_PREFIX, by: "a refund task" },
+];
+
 /// Turns the body into entries, with the currency of each.
 async fn entries(app: &App, body: BatchBody) -> Result<(Vec<Entry>, Vec<Currency>), Problem> {
     let count = body.transactions.len();
@@ -157,20 +191,12 @@ async fn entry(app: &App, posting: PostingBody, at: &str) -> Result<(Entry, Curr
             "an expiry is booked when a pocket's time is over, and a hold_charge when a hold is settled",
         ));
     }
-    if kind == Kind::SubscriptionFee && posting.reference.starts_with(fee::REFERENCE_PREFIX) {
+    if let Some(reserved) = RESERVED.iter().find(|reserved| reserved.takes(&kind, &posting.reference)) {
         return Err(Problem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "kind_not_postable",
-            "Only the fee run books this reference",
-            "a month's fee is booked by the fee run, whose references begin with fee:",
-        ));
-    }
-    if kind == Kind::Booking && posting.reference.starts_with(payment::BOOKING_REFERENCE_PREFIX) {
-        return Err(Problem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "kind_not_postable",
-            "Only a booking books this reference",
-            "what a slot cost is booked with its booking, whose references begin with booking:",
+            "Only a room of the wallet's own books this reference",
+            format!("a {kind} whose reference begins with {} is booked by {}", reserved.prefix, reserved.by),
         ));
     }
     let metadata = match &posting.metadata {
@@ -188,14 +214,6 @@ async fn entry(app: &App, posting: PostingBody, at: &str) -> Result<(Entry, Curr
         return Err(Problem::invalid_field(
             &name("pocket"),
             "set-aside is for money that waits for its way back or for a person",
-        ));
-    }
-    if kind == Kind::TopUp && posting.reference.starts_with("telegram:") {
-        return Err(Problem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "kind_not_postable",
-            "Only the provider books this reference",
-            "a payment in stars is booked by Telegram's webhook or its list, whose references begin with telegram:",
         ));
     }
     if allowance::is_reserved(&pocket) && amount.is_positive() {

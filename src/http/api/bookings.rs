@@ -1,7 +1,7 @@
 //! Bookings: who has a slot, and giving it up.
 
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse as _, Response};
+use axum::http::StatusCode;
+use axum::response::Response;
 use chrono::{DateTime, Utc};
 use scoped_futures::ScopedFutureExt as _;
 use serde::{Deserialize, Serialize};
@@ -174,17 +174,5 @@ pub async fn cancel(
                 .await
         })
         .await??;
-    Ok(to_response(answer))
-}
-
-/// An answer that may have been given before.
-pub fn to_response(answer: Answer) -> Response {
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
-    let mut response = (status, answer.body).into_response();
-    let headers = response.headers_mut();
-    headers.insert(axum::http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if answer.replayed {
-        headers.insert("idempotency-replayed", HeaderValue::from_static("true"));
-    }
-    response
+    Ok(super::answered(answer))
 }

@@ -13,6 +13,7 @@ pub mod orders;
 pub mod payment_cases;
 pub mod payment_links;
 pub mod plans;
+pub mod refund_tasks;
 pub mod slots;
 pub mod subscriptions;
 pub mod support;
@@ -28,7 +29,10 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::error::Problem;
+use super::extract::Caller;
+use super::{PeerAddress, RequestId};
 use crate::app::App;
+use crate::audit::Who;
 use crate::idempotency::Answer;
 use crate::ids::InvalidName;
 use crate::ledger::PostedRow;
@@ -145,6 +149,16 @@ fn answered(answer: Answer) -> Response {
         response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
     }
     response
+}
+
+/// A program that does something the audit keeps.
+fn who<P>(caller: &Caller<P>, peer: PeerAddress, request_id: RequestId) -> Who {
+    Who {
+        actor: caller.actor().to_string(),
+        role: None,
+        remote_address: peer.0.map(|address| address.to_string()),
+        request_id: Some(request_id.0),
+    }
 }
 
 /// A short text of the caller's own, such as a key or a tier.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ProblemDocument;
-use crate::booking;
+use crate::booking::{self, Booking};
 use crate::http::error::Problem;
 use crate::http::extract::{Caller, Json, Named, NoParameters, PaymentsWrite, Query, TenantsRead};
 use crate::ids::{OrderId, TenantId};
@@ -68,10 +68,12 @@ pub struct OrderBody {
     pub slot_id: Option<i64>,
     /// Who alone may pay it.
     pub payer: Option<String>,
+    /// The booking that it got, standing or cancelled.
+    pub booking_id: Option<i64>,
 }
 
 impl OrderBody {
-    fn new(order: &Order, status: OrderStatus, currency: &Currency) -> Self {
+    fn new(order: &Order, status: OrderStatus, currency: &Currency, booking: Option<&Booking>) -> Self {
         Self {
             order_id: order.order_id.to_string(),
             tenant_id: order.tenant_id.to_string(),
@@ -83,6 +85,7 @@ impl OrderBody {
             expires_at: order.expires_at,
             slot_id: order.slot_id,
             payer: order.payer.clone(),
+            booking_id: booking.map(|booking| booking.booking_id),
         }
     }
 }
@@ -106,8 +109,19 @@ pub async fn create(
         None => price_of_slot(&caller, body.slot_id, &currency).await?,
     };
     let payer = body.payer.map(check_payer).transpose()?;
-    if currency.code.as_str() == telegram::CURRENCY && body.slot_id.is_some() && payer.is_none() {
-        return Err(Problem::invalid_field("payer", "is needed for a slot in stars: the Telegram user's number"));
+    if currency.code.as_str() == telegram::CURRENCY {
+        match &payer {
+            None if body.slot_id.is_some() => {
+                return Err(Problem::invalid_field(
+                    "payer",
+                    "is needed for a slot in stars: the Telegram user's number",
+                ));
+            }
+            Some(payer) if !telegram::is_payer(payer) => {
+                return Err(Problem::invalid_field("payer", "must be a Telegram user's number for an order in stars"));
+            }
+            _ => {}
+        }
     }
     if !amount.is_positive() {
         return Err(Problem::invalid_field("amount", "must be positive"));
@@ -131,8 +145,9 @@ pub async fn create(
     let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
     let status = order::find_with_status(&mut conn, &there.order_id, caller.app.payme.terms().lifetime, now).await?;
     let status = status.map_or(OrderStatus::Open, |(_, status)| status);
+    let booking = booking::find_booking_of_order(&mut conn, &there.order_id).await?;
     let code = if new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((code, axum::Json(OrderBody::new(&there, status, &currency))))
+    Ok((code, axum::Json(OrderBody::new(&there, status, &currency, booking.as_ref()))))
 }
 
 /// What a slot costs, for an order that doesn't say.
@@ -174,8 +189,9 @@ pub async fn get(
         order::find_with_status(&mut conn, &order_id, caller.app.payme.terms().lifetime, caller.app.clock.now())
             .await?
             .ok_or_else(|| Problem::not_found("order_not_found", format!("there is no order {order_id}")))?;
+    let booking = booking::find_booking_of_order(&mut conn, &order_id).await?;
     let currency = super::currency(&caller.app, "currency", order.currency.as_str()).await?;
-    Ok(axum::Json(OrderBody::new(&order, status, &currency)))
+    Ok(axum::Json(OrderBody::new(&order, status, &currency, booking.as_ref())))
 }
 
 /// Withdraws an order that nobody is paying. Closing it again changes nothing.
@@ -198,7 +214,7 @@ pub async fn close(
         })
         .await?;
     let currency = super::currency(&caller.app, "currency", order.currency.as_str()).await?;
-    Ok(axum::Json(OrderBody::new(&order, OrderStatus::Closed, &currency)))
+    Ok(axum::Json(OrderBody::new(&order, OrderStatus::Closed, &currency, None)))
 }
 
 /// Which bot makes an invoice.

@@ -1,24 +1,24 @@
-//! Payments that a person has to look at, and money on its way back.
+//! Payments that a person has to look at.
 
 use axum::http::StatusCode;
 use axum::response::Response;
 use chrono::{DateTime, Utc};
-use scoped_futures::ScopedFutureExt as _;
 use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{ProblemDocument, bookings};
-use crate::audit::{self, Line, Who};
-use crate::fault::{Error, Fault, Widen as _};
+use super::ProblemDocument;
+use crate::audit::{Line, Who};
+use crate::fault::{Error, Fault};
+use crate::http::deed::{self, Deed};
 use crate::http::error::Problem;
 use crate::http::extract::{
     Caller, IdempotencyKey, Json, Named, NoParameters, PathName, Query, SupportApprove, SupportWrite,
 };
 use crate::http::{PeerAddress, RequestId};
-use crate::idempotency::{self, Answer, Claim, Claimed, KeyReused};
+use crate::idempotency::{Answer, Claim};
 use crate::ids::{Actor, InvalidName, Reason, TenantId};
 use crate::payment::prepaid::case::{self, Case, CaseRefusal, Resolution};
-use crate::payment::prepaid::refund::{self, RefundTask};
 
 /// The number of a case in a path.
 #[derive(Debug)]
@@ -87,105 +87,31 @@ pub struct CasePage {
     pub next: Option<i64>,
 }
 
-/// A payment on its way back.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct RefundTaskBody {
-    /// Its number.
-    pub task_id: i64,
-    /// waiting, checking, refunded or failed. Tell the payer "refunded" only when it says so.
-    pub status: String,
-    /// Our id of the payment.
-    pub payment_id: String,
-    /// Whose.
-    pub provider: String,
-    /// The provider's id of the payment.
-    pub external_id: String,
-    /// Whose wallet it is in.
-    pub tenant_id: String,
-    /// Who gets it back, by the provider's id.
-    pub payer: String,
-    /// Why.
-    pub why: String,
-    /// When it was asked for.
-    pub created_at: DateTime<Utc>,
-    /// How many calls there were.
-    pub attempts: i32,
-    /// What was wrong with the last one.
-    pub last_problem: Option<String>,
-    /// When it was confirmed.
-    pub confirmed_at: Option<DateTime<Utc>>,
-    /// By what: answer, statement or update.
-    pub confirmed_by: Option<String>,
-    /// Why it was given up.
-    pub failure: Option<String>,
-}
-
-impl From<RefundTask> for RefundTaskBody {
-    fn from(task: RefundTask) -> Self {
-        Self {
-            status: task.status().to_owned(),
-            task_id: task.task_id,
-            payment_id: task.payment_id.to_string(),
-            provider: task.provider,
-            external_id: task.external_id,
-            tenant_id: task.tenant_id,
-            payer: task.payer,
-            why: task.why,
-            created_at: task.created_at,
-            attempts: task.attempts,
-            last_problem: task.last_problem,
-            confirmed_at: task.confirmed_at,
-            confirmed_by: task.confirmed_by,
-            failure: task.failure,
-        }
-    }
-}
-
-/// Some refund tasks.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct RefundTaskPage {
-    /// The newest first.
-    pub items: Vec<RefundTaskBody>,
-    /// Give it as `before` to get the next page; null on the last one.
-    pub next: Option<i64>,
-}
-
 /// Which of them.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListQuery {
     /// true: only those that aren't over.
-    open: Option<bool>,
+    pub open: Option<bool>,
     /// The `next` of the page before.
-    before: Option<i64>,
+    pub before: Option<i64>,
     /// 1 to 500; 100 when left out.
     limit: Option<u16>,
 }
 
 impl ListQuery {
-    fn limit(&self) -> Result<i64, Problem> {
+    /// How many.
+    ///
+    /// # Errors
+    /// A problem when it is out of bounds.
+    pub fn limit(&self) -> Result<i64, Problem> {
         let limit = self.limit.unwrap_or(100);
         if limit == 0 || limit > 500 {
             return Err(Problem::invalid_field("limit", "must be 1 to 500"));
         }
         Ok(i64::from(limit))
     }
-}
-
-/// Lists payments on their way back, and those that have gone.
-#[utoipa::path(get, path = "/v1/refund-tasks", tag = "bookings", params(ListQuery),
-    responses((status = 200, body = RefundTaskPage)))]
-pub async fn refund_tasks(
-    caller: Caller<SupportWrite>,
-    Query(query): Query<ListQuery>,
-) -> Result<axum::Json<RefundTaskPage>, Problem> {
-    let limit = query.limit()?;
-    let mut conn = caller.db().pool().acquire().await.map_err(Fault::from)?;
-    let tasks = refund::list(&mut conn, query.open.unwrap_or(false), query.before, limit).await?;
-    let full = i64::try_from(tasks.len()) == Ok(limit);
-    let next = tasks.last().map(|task| task.task_id).filter(|_| full);
-    Ok(axum::Json(RefundTaskPage { items: tasks.into_iter().map(RefundTaskBody::from).collect(), next }))
 }
 
 /// Lists what a person has to look at.
@@ -214,23 +140,6 @@ pub struct ResolutionBody {
     pub tenant_id: Option<String>,
     /// Why, in a sentence.
     pub note: Option<String>,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum ResolveRefusal {
-    #[error(transparent)]
-    Key(#[from] KeyReused),
-    #[error(transparent)]
-    Case(#[from] CaseRefusal),
-}
-
-impl From<ResolveRefusal> for Problem {
-    fn from(refusal: ResolveRefusal) -> Self {
-        match refusal {
-            ResolveRefusal::Key(reused) => reused.into(),
-            ResolveRefusal::Case(refusal) => refusal.into(),
-        }
-    }
 }
 
 /// Does what a person decided about a case. The same key with the same body is answered the same, for ever.
@@ -265,49 +174,17 @@ pub async fn resolve(
     let note = body.note.map(|note| super::field("note", Reason::parse(note))).transpose()?;
     let claim =
         Claim::new(caller.client.to_string(), key, format!("POST /v1/payment-cases/{case_id}/resolve"), json.value);
-    let who = Who {
-        actor: caller.actor().to_string(),
-        role: None,
-        remote_address: peer.0.map(|address| address.to_string()),
-        request_id: Some(request_id.0),
-    };
-    let deed = Deed { case_id, resolution, note, who, actor: caller.actor() };
-    let app = caller.app.clone();
-    // Money moves, so it runs to its end whoever hangs up (L8).
-    let answer = caller
-        .app
-        .run_to_end(async move {
-            let (deed, claim, clock) = (&deed, &claim, &app.clock);
-            let outcome = app
-                .db
-                .run("case_resolve", |conn| {
-                    async move {
-                        let now = clock.now();
-                        if let Claimed::Answered(answer) = idempotency::claim(conn, claim, now).await.widen()? {
-                            return Ok(answer);
-                        }
-                        let case = deed.perform(conn, now).await.widen()?;
-                        let body = serde_json::to_string(&CaseBody::from(case))
-                            .map_err(|error| Fault::new("a case's answer can't be written").because(error))?;
-                        let answer = Answer { status: StatusCode::OK.as_u16(), body, replayed: false };
-                        idempotency::finish_all(conn, &[(claim, &answer)]).await?;
-                        Ok::<_, Error<ResolveRefusal>>(answer)
-                    }
-                    .scope_boxed()
-                })
-                .await;
-            if let Err(Error::Refused(refusal)) = &outcome {
-                audit::write_alone(&app.db, clock, &deed.who, &deed.line(false, &format!(": {refusal}"))).await?;
-            }
-            outcome
-        })
-        .await??;
-    Ok(bookings::to_response(answer))
+    let who = super::who(&caller, peer, request_id);
+    let deed = ResolveCase { case_id, resolution, note, who, actor: caller.actor() };
+    match deed::perform(&caller.app, deed, claim).await {
+        Ok(answer) => Ok(super::answered(answer)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// A decision and who makes it.
 #[derive(Debug)]
-pub struct Deed {
+pub struct ResolveCase {
     /// About which case.
     pub case_id: i64,
     /// What.
@@ -320,21 +197,21 @@ pub struct Deed {
     pub actor: Actor,
 }
 
-impl Deed {
-    /// Does it and writes its line of the audit (S2).
-    ///
-    /// # Errors
-    /// [`CaseRefusal`].
-    pub async fn perform(&self, conn: &mut sqlx::PgConnection, now: DateTime<Utc>) -> Result<Case, Error<CaseRefusal>> {
-        let case = case::resolve(conn, self.case_id, &self.resolution, self.note.as_ref(), &self.actor, now).await?;
-        audit::write(conn, &self.who, &self.line(true, ""), now).await?;
-        Ok(case)
+impl Deed for ResolveCase {
+    const NAME: &'static str = "case_resolve";
+    type Refusal = CaseRefusal;
+
+    fn who(&self) -> &Who {
+        &self.who
     }
 
-    /// The line about it.
-    #[must_use]
-    pub fn line(&self, allowed: bool, more: &str) -> Line {
+    fn line(&self, allowed: bool, more: &str) -> Line {
         let words = format!("case {}: {}{more}", self.case_id, self.resolution.as_str());
         Line { action: "case.resolve", allowed, tenant_id: None, words }
+    }
+
+    async fn perform(&self, conn: &mut PgConnection, now: DateTime<Utc>) -> Result<Answer, Error<CaseRefusal>> {
+        let case = case::resolve(conn, self.case_id, &self.resolution, self.note.as_ref(), &self.actor, now).await?;
+        Ok(deed::answer(StatusCode::OK, &CaseBody::from(case))?)
     }
 }

@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::ProblemDocument;
+use crate::app::App;
 use crate::booking::{self, FreeSlotQuery, NewSlot, Price, Resource, Slot, WeeklyPattern};
 use crate::fault::Fault;
 use crate::http::error::Problem;
-use crate::http::extract::{Caller, Json, NoParameters, PaymentsWrite, Query, TenantsRead};
-use crate::ids::ResourceId;
+use crate::http::extract::{Caller, Json, Named, NoParameters, PathName, PaymentsWrite, Query, TenantsRead};
+use crate::ids::{InvalidName, ResourceId};
 use crate::money::Currency;
 use crate::tenant::{TimeZone, check_name};
 
@@ -195,6 +196,8 @@ pub async fn create_resource(
         (status = 404, description = "resource_not_found, currency_not_found", body = ProblemDocument,
          content_type = "application/problem+json"),
         (status = 409, description = "slot_overlaps, slot_prices_differ", body = ProblemDocument,
+         content_type = "application/problem+json"),
+        (status = 422, description = "slot_past", body = ProblemDocument,
          content_type = "application/problem+json")))]
 pub async fn create(
     caller: Caller<PaymentsWrite>,
@@ -303,6 +306,54 @@ fn weekly(body: &PatternBody) -> Result<WeeklyPattern, Problem> {
     Ok(WeeklyPattern { weekdays, starts, length: TimeDelta::minutes(i64::from(body.minutes)), times, from, to })
 }
 
+/// The number of a slot in a path.
+#[derive(Debug)]
+pub struct SlotNumber(pub i64);
+
+impl PathName for SlotNumber {
+    const NOT_FOUND: &'static str = "slot_not_found";
+    fn parse(text: &str) -> Result<Self, InvalidName> {
+        text.parse().map(Self).map_err(|_| InvalidName { what: "the slot", rule: "must be a number" })
+    }
+}
+
+/// Takes a slot out of sale that nobody holds or has booked: nobody can order it any more, and another slot may stand
+/// in its place. Withdrawing it again changes nothing.
+#[utoipa::path(post, path = "/v1/slots/{slot_id}/withdraw", tag = "bookings", params(("slot_id" = i64, Path)),
+    responses((status = 200, body = SlotBody),
+        (status = 404, description = "slot_not_found", body = ProblemDocument,
+         content_type = "application/problem+json"),
+        (status = 409, description = "slot_held, slot_booked", body = ProblemDocument,
+         content_type = "application/problem+json")))]
+pub async fn withdraw(
+    caller: Caller<PaymentsWrite>,
+    _: Query<NoParameters>,
+    Named(SlotNumber(slot_id)): Named<SlotNumber>,
+) -> Result<axum::Json<SlotBody>, Problem> {
+    let by = &caller.actor();
+    let slot = caller
+        .db()
+        .run("slot_withdraw", |conn| {
+            async move { booking::withdraw_slot(conn, slot_id, by.as_str()).await }.scope_boxed()
+        })
+        .await?;
+    let mut conn = caller.db().pool().acquire().await.map_err(Fault::from)?;
+    let prices = booking::slot_prices(&mut conn, slot_id).await?;
+    drop(conn);
+    Ok(axum::Json(SlotBody::new(&slot, shown(&caller.app, &prices).await?)))
+}
+
+/// Prices as they are shown.
+async fn shown(app: &App, prices: &[Price]) -> Result<Vec<PriceBody>, Problem> {
+    let mut shown = Vec::with_capacity(prices.len());
+    for price in prices {
+        let currency = super::currency(app, "currency", price.currency.as_str()).await?;
+        let amount = price.amount.to_text(currency.exponent);
+        shown.push(PriceBody { currency: price.currency.to_string(), amount });
+    }
+    Ok(shown)
+}
+
 /// Lists slots that nobody holds or has booked.
 #[utoipa::path(get, path = "/v1/slots", tag = "bookings", params(SlotQuery),
     responses((status = 200, body = SlotPage)))]
@@ -327,13 +378,7 @@ pub async fn list_free(
     let next = free.last().map(|free| place_text(&free.slot)).filter(|_| full);
     let mut items = Vec::with_capacity(free.len());
     for free in free {
-        let mut prices = Vec::with_capacity(free.prices.len());
-        for price in &free.prices {
-            let currency = super::currency(&caller.app, "currency", price.currency.as_str()).await?;
-            let amount = price.amount.to_text(currency.exponent);
-            prices.push(PriceBody { currency: price.currency.to_string(), amount });
-        }
-        items.push(SlotBody::new(&free.slot, prices));
+        items.push(SlotBody::new(&free.slot, shown(&caller.app, &free.prices).await?));
     }
     Ok(axum::Json(SlotPage { items, next }))
 }

@@ -8,7 +8,6 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{ProblemDocument, Transaction};
-use crate::audit::Who;
 use crate::fault::Fault;
 use crate::http::error::Problem;
 use crate::http::extract::{
@@ -181,12 +180,7 @@ async fn perform<P: Permission>(
         db: app.db.clone(),
         clock: app.clock.clone(),
         limits: app.settings.support_limits.clone(),
-        who: Who {
-            actor: caller.actor().to_string(),
-            role: None,
-            remote_address: peer.0.map(|address| address.to_string()),
-            request_id: Some(request_id.0),
-        },
+        who: super::who(caller, peer, request_id),
         rights: Rights::Program { decides },
         claim,
         render,

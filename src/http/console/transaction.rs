@@ -14,6 +14,7 @@ use crate::ids::TenantId;
 use crate::inquiry::{self, DueLine, PaymentLine, Story};
 use crate::ledger::{self, Kind};
 use crate::money::{Currency, CurrencyCode, MinorUnits};
+use crate::payment::prepaid::{self, refund};
 use crate::tenant;
 
 #[derive(Template)]
@@ -32,10 +33,14 @@ struct TransactionPage {
     form_key: String,
 }
 
-/// How a top-up would go back through its provider.
-struct WayBack {
-    /// What is missing for it; none when there is enough.
-    missing: Option<String>,
+/// How a top-up would go back through its provider, and what is missing for it.
+enum WayBack {
+    /// Its provider takes it back.
+    Provider(Option<String>),
+    /// We ask its provider.
+    Us { payment_id: i64, missing: Option<String> },
+    /// We have asked.
+    OnItsWay,
 }
 
 impl TransactionPage {
@@ -95,7 +100,14 @@ pub async fn page(
             .await?
             .map(|balance| balance.available);
         let short = story.row.amount.checked_sub(available.unwrap_or_default()).unwrap_or_default();
-        Some(WayBack { missing: short.is_positive().then(|| money::text(short, &currency)) })
+        let missing = short.is_positive().then(|| money::text(short, &currency));
+        match story.payment.as_ref().map(|payment| payment.payment_id) {
+            Some(payment_id) if refund::is_on_its_way(&mut conn, payment_id).await? => Some(WayBack::OnItsWay),
+            Some(payment_id) if prepaid::is_prepaid(&mut conn, payment_id).await? => {
+                Some(WayBack::Us { payment_id, missing })
+            }
+            Some(_) | None => Some(WayBack::Provider(missing)),
+        }
     } else {
         None
     };

@@ -151,6 +151,11 @@ words! {
     topup_returns: "Toʻldirish faqat provayder orqali qaytadi (Payme kabinetida bekor qilinadi). Hamyon pul yetarli boʻlsa rozi boʻladi." | "Пополнение возвращается только через провайдера (отмена в кабинете Payme). Hamyon согласится, если денег хватает." | "A top-up goes back only through its provider (cancel it in Payme's cabinet). Hamyon agrees when there is enough money.";
     topup_enough: "Hozir yetarli: bekor qilish oʻtadi." | "Сейчас хватает: отмена пройдёт." | "There is enough now: the cancel would go through.";
     topup_short: "Hozir yetarli emas: bekor qilish -31007 bilan rad etiladi. Yetmaydi:" | "Сейчас не хватает: отмена получит -31007. Не хватает:" | "There isn't enough now: the cancel would be refused with -31007. Missing:";
+    stars_return: "Yulduzlar Telegram orqali qaytadi: ular chetga olinadi, Hamyon Telegramdan qaytarishni soʻraydi; tasdiqlanganda toʻlovchida boʻladi." | "Звёзды возвращаются через Telegram: они откладываются, Hamyon просит Telegram о возврате; когда он подтверждён, они у плательщика." | "Stars go back through Telegram: they are set aside, Hamyon asks Telegram for the refund, and when it is confirmed the payer has them.";
+    stars_short: "Hozir yetarli emas. Yetmaydi:" | "Сейчас не хватает. Не хватает:" | "There isn't enough now. Missing:";
+    stars_on_their_way: "Toʻlov toʻlovchiga qaytmoqda." | "Платёж уже возвращается плательщику." | "The payment is on its way back to its payer.";
+    stars_bought_slot: "Toʻlov vaqt sotib olgan: band qilishni bekor qiling, pul u bilan qaytadi." | "Платёж купил слот: отмените бронь, деньги вернутся вместе с ней." | "The payment bought a slot: cancel the booking, and the money goes back with it.";
+    stars_elsewhere: "Odam bu pulni boshqa hamyonga oʻtkazgan." | "Человек перевёл эти деньги в другой кошелёк." | "A person has put this money into another wallet.";
     slots: "Vaqtlar" | "Слоты" | "Slots";
     slot: "Vaqt" | "Слот" | "Slot";
     resource: "Resurs" | "Ресурс" | "Resource";

@@ -121,7 +121,7 @@ pub async fn upcoming_slots(
              LEFT JOIN LATERAL (SELECT order_id, held_until FROM slot_holds
                                  WHERE slot_id = s.slot_id AND ended_at IS NULL AND held_until > database_now()
                                  LIMIT 1) h ON true
-            WHERE s.ends_at > database_now()
+            WHERE s.ends_at > database_now() AND s.withdrawn_at IS NULL
               AND ($1::timestamptz IS NULL OR (s.starts_at, s.slot_id) > ($1, $2))
             ORDER BY s.starts_at, s.slot_id
             LIMIT $3"#,

@@ -12,6 +12,9 @@ use crate::ledger::{Entry, Floor, Kind, Metadata};
 use crate::money::MinorUnits;
 use crate::payment::{Payment, Refusal, State, store as payments};
 
+/// How the references of rows begin that move money which a person has kept.
+pub const CASE_REFERENCE_PREFIX: &str = "payment-case:";
+
 /// What kind of thing is odd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseKind {
@@ -147,11 +150,6 @@ pub async fn open(conn: &mut PgConnection, new: &NewCase, now: DateTime<Utc>) ->
     Ok(opened)
 }
 
-/// Whether a person decided that this payment's money stays.
-pub(super) async fn was_kept(conn: &mut PgConnection, payment_id: i64) -> Result<bool, Fault> {
-    store::was_kept(conn, payment_id).await
-}
-
 /// Closes what is open about a payment's refund that has come to pass after all.
 pub(super) async fn close_of_payment(
     conn: &mut PgConnection,
@@ -227,6 +225,12 @@ async fn money_waits(conn: &mut PgConnection, kind: &str, payment: &Payment) -> 
     Ok(about_money && here && !store::refund_is_open(conn, payment.payment_id).await?)
 }
 
+/// The reference of a row that moves what a case is about.
+pub(super) fn reference(case_id: i64, end: &str) -> Result<Reference, Fault> {
+    Reference::parse(format!("{CASE_REFERENCE_PREFIX}{case_id}:{end}"))
+        .map_err(|error| Fault::new("a case's reference breaks its rule").because(error))
+}
+
 /// From where it was set aside to where a tenant can spend it.
 fn moved(case_id: i64, payment: &Payment, to: &TenantId) -> Result<Vec<Entry>, Fault> {
     let broken = |error| Fault::new("a case's row breaks a rule").because(error);
@@ -238,7 +242,7 @@ fn moved(case_id: i64, payment: &Payment, to: &TenantId) -> Result<Vec<Entry>, F
             kind: Kind::Adjustment,
             amount,
             pocket,
-            reference: Reference::parse(format!("case:{case_id}:{end}")).map_err(broken)?,
+            reference: reference(case_id, end)?,
             original_seq: None,
             reason: Some(Reason::parse("a person decided that the money stays").map_err(broken)?),
             metadata: Metadata::empty(),

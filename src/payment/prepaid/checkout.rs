@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::PgConnection;
 
 use super::state::{Answer, Known, No, Offer, decide_checkout, repeat_checkout};
-use super::store;
+use super::store::{self, StoredCheckout};
 use crate::booking::{self, Locked};
 use crate::fault::Fault;
 use crate::ids::OrderId;
@@ -91,7 +91,7 @@ pub async fn check_out(conn: &mut PgConnection, question: &Question, terms: &Che
     store::bound_waiting(conn, terms.lock_timeout, terms.statement_timeout).await?;
     let locked = lock_order_and_slot(conn, &question.named_order).await?;
     if let Some(stored) = store::find_checkout(conn, question.provider, &question.query_id).await? {
-        return Ok(repeat(stored, locked.as_ref()));
+        return Ok(repeat(&stored, question, locked.as_ref()));
     }
     let decided = match &locked {
         Some(locked) => decide_checkout(&locked.known(), question.offer(), terms.hold_for),
@@ -106,7 +106,7 @@ pub async fn check_out(conn: &mut PgConnection, question: &Question, terms: &Che
         let stored = store::find_checkout(conn, question.provider, &question.query_id)
             .await?
             .ok_or_else(|| Fault::new("a checkout that conflicted with an insert was not there to read"))?;
-        return Ok(repeat(stored, locked.as_ref()));
+        return Ok(repeat(&stored, question, locked.as_ref()));
     }
     if let (Ok(Some(held_until)), Some(LockedOrder { order, slot: Some(slot), .. })) = (decided, &locked) {
         booking::hold_for_checkout(conn, slot, &order.order_id, held_until).await?;
@@ -117,9 +117,16 @@ pub async fn check_out(conn: &mut PgConnection, question: &Question, terms: &Che
     })
 }
 
-/// What was said before, unless it was a yes whose promise is over.
-fn repeat(stored: Answer, locked: Option<&LockedOrder>) -> Answer {
-    match (stored, locked) {
+/// What was said before, unless it was a yes whose promise is over, or the question isn't the same.
+fn repeat(stored: &StoredCheckout, question: &Question, locked: Option<&LockedOrder>) -> Answer {
+    // A provider that uses an id twice mustn't get one payer's yes for another, nor another order's.
+    if stored.payer != question.payer {
+        return Answer::No(No::WrongPayer);
+    }
+    if stored.named_order != question.named_order {
+        return Answer::No(No::UnknownOrder);
+    }
+    match (stored.answer, locked) {
         (Answer::No(no), _) => Answer::No(no),
         (Answer::Yes, None) => Answer::No(No::UnknownOrder),
         (Answer::Yes, Some(locked)) => match repeat_checkout(&locked.known()) {

@@ -4,6 +4,7 @@
 //! may this payer pay?   checkout   the order, then its slot are locked; the answer is kept under the question's id
 //! it is paid            receipt    the payment, what was decided, and a refund task, in one transaction
 //! give it back          refund     asked for, called outside of any transaction, confirmed, and only then booked
+//! a person wants it back  give_back  the money is set aside and a refund is asked for
 //! something is odd      case       kept for a person, with why
 //! ```
 //!
@@ -15,11 +16,13 @@
 
 pub mod case;
 mod checkout;
+mod give_back;
 mod receipt;
 pub mod refund;
 pub mod state;
 mod store;
 
 pub use checkout::{CheckoutTerms, Question, check_out};
+pub use give_back::{GIVE_BACK_REFERENCE_PREFIX, GiveBackRefusal, give_back};
 pub use receipt::{Outcome, Receipt, Received, Source, find_known, is_prepaid, receive};
 pub use state::{Answer, Decision, No};

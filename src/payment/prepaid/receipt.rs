@@ -273,12 +273,17 @@ async fn open_foreign(conn: &mut PgConnection, receipt: &Receipt, now: DateTime<
         subject: receipt.key.external_id.to_string(),
         payment_id: None,
         why: format!(
-            "{} minor units of {:?} came from payer {} for order {:?}. This provider's book is kept in another \
-             currency, so nothing was booked: settle it with the provider by hand.",
+            "{} minor units of {:?} came from payer {} for order {:?}. {}, so nothing was booked: settle it with the \
+             provider by hand.",
             receipt.amount.get(),
             receipt.currency,
             receipt.payer,
-            receipt.named_order
+            receipt.named_order,
+            if receipt.amount.is_positive() {
+                "This provider's book is kept in another currency"
+            } else {
+                "A payment is more than nothing"
+            },
         ),
     };
     case::open(conn, &new, now).await.map(|_| ())

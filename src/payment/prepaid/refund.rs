@@ -10,7 +10,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::PgConnection;
 
 use super::case::{self, CaseKind, NewCase};
-use super::state::Decision;
+use super::state::GivingBack;
 use super::store;
 pub use super::store::{ClaimedRefund, RefundTask};
 use crate::fault::{Error, Fault, Widen as _};
@@ -82,7 +82,8 @@ pub enum Refunded {
     Unknown,
 }
 
-/// Writes a task, in the transaction of the decision that needs it. One that is open already is enough.
+/// Writes a task, in the transaction of the decision that needs it, and says its number. One that is open already is
+/// enough: then there is none.
 ///
 /// # Errors
 /// A fault.
@@ -92,7 +93,7 @@ pub async fn ask(
     why: &str,
     by: &str,
     now: DateTime<Utc>,
-) -> Result<(), Fault> {
+) -> Result<Option<i64>, Fault> {
     store::insert_refund_task(conn, payment_id, why, by, now).await
 }
 
@@ -190,10 +191,10 @@ pub async fn confirm(
         }
         State::Created | State::Cancelled { .. } => Err(Error::Refused(Refusal::WrongState(payment.state))),
         State::Performed { .. } => {
-            let asked = store::refund_is_asked(conn, payment.payment_id).await?;
-            reverse(conn, &payment, key, asked, actor, now).await?;
+            let giving_back = store::giving_back(conn, payment.payment_id).await?;
+            reverse(conn, &payment, key, giving_back, actor, now).await?;
             if !store::confirm_refund_task(conn, payment.payment_id, by, now).await? {
-                without_open_task(conn, &payment, key, asked, now).await?;
+                without_open_task(conn, &payment, key, giving_back, now).await?;
             }
             Ok(Refunded::New)
         }
@@ -205,7 +206,7 @@ async fn reverse(
     conn: &mut PgConnection,
     payment: &Payment,
     key: &PaymentKey,
-    asked: bool,
+    giving_back: GivingBack,
     actor: &Actor,
     now: DateTime<Utc>,
 ) -> Result<(), Error<Refusal>> {
@@ -218,7 +219,9 @@ async fn reverse(
     let mut entry = service::entry(payment, key, Kind::TopUpReversal, back)?;
     entry.original_seq = Some(seq);
     entry.floor = Floor::None;
-    if is_set_aside(conn, payment, asked).await? {
+    let received = store::find_receipt(conn, payment.payment_id).await?;
+    let asked = giving_back.is_asked();
+    if giving_back.is_set_aside(received) {
         entry.pocket = Pocket::set_aside();
     }
     let why = if asked { "given back to its payer" } else { "taken back without our asking" };
@@ -230,24 +233,15 @@ async fn reverse(
     Ok(())
 }
 
-/// Whether the payment's money waits in its own pocket.
-async fn is_set_aside(conn: &mut PgConnection, payment: &Payment, asked: bool) -> Result<bool, Fault> {
-    let waits = match store::find_receipt(conn, payment.payment_id).await? {
-        Some(Decision::Refund(_) | Decision::Person(_)) => true,
-        Some(Decision::Booked | Decision::Credited) | None => asked,
-    };
-    Ok(waits && !case::was_kept(conn, payment.payment_id).await?)
-}
-
 /// A payment went back, and no task waits for it.
 async fn without_open_task(
     conn: &mut PgConnection,
     payment: &Payment,
     key: &PaymentKey,
-    asked: bool,
+    giving_back: GivingBack,
     now: DateTime<Utc>,
 ) -> Result<(), Fault> {
-    if asked {
+    if giving_back.is_asked() {
         // A call that had failed for good has come to pass after all.
         return case::close_of_payment(conn, payment.payment_id, "the provider has given it back", now).await;
     }
@@ -258,10 +252,11 @@ async fn without_open_task(
         payment_id: Some(payment.payment_id),
         why: format!(
             "{} {} went back to their payer and nobody here had asked for it. The wallet of {} was charged. If the \
-             payment bought a slot, its booking stands: cancel it, or settle with the payer.",
+             payment bought a slot, its booking stands: cancel it, or settle with the payer.{}",
             payment.amount.get(),
             payment.currency,
-            payment.tenant_id
+            payment.tenant_id,
+            if giving_back.kept_by_case.is_some() { " A person had decided that the money stays." } else { "" },
         ),
     };
     case::open(conn, &new, now).await.map(|_| ())
@@ -278,4 +273,21 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<RefundTask>, Fault> {
     store::list_refund_tasks(conn, open, before, limit).await
+}
+
+/// A task.
+///
+/// # Errors
+/// A fault.
+pub async fn find(conn: &mut PgConnection, task_id: i64) -> Result<Option<RefundTask>, Fault> {
+    let tasks = store::list_refund_tasks(conn, false, task_id.checked_add(1), 1).await?;
+    Ok(tasks.into_iter().find(|task| task.task_id == task_id))
+}
+
+/// Whether somebody is giving a payment back.
+///
+/// # Errors
+/// A fault.
+pub async fn is_on_its_way(conn: &mut PgConnection, payment_id: i64) -> Result<bool, Fault> {
+    store::refund_is_open(conn, payment_id).await
 }

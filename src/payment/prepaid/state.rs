@@ -68,7 +68,7 @@ impl No {
 impl From<SlotRefusal> for No {
     fn from(refusal: SlotRefusal) -> Self {
         match refusal {
-            SlotRefusal::Held | SlotRefusal::Booked => Self::SlotTaken,
+            SlotRefusal::Held | SlotRefusal::Booked | SlotRefusal::Withdrawn => Self::SlotTaken,
             SlotRefusal::Past => Self::SlotPast,
             SlotRefusal::HeldBefore | SlotRefusal::HoldOver => Self::NeedsNewOrder,
         }
@@ -258,5 +258,31 @@ pub fn decide_receipt(known: Option<&Known<'_>>, offer: Offer<'_>, asked_before:
             | OrderStatus::Expired
             | OrderStatus::Closed => Decision::Refund(WhyRefund::OrderOver),
         },
+    }
+}
+
+/// What was done so far to give a payment back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GivingBack {
+    /// A task is open, or was confirmed.
+    pub standing: bool,
+    /// There was a task, maybe one that failed for good.
+    pub ever: bool,
+    /// The case in which a person decided that the money stays, if that was the last decision about it.
+    pub kept_by_case: Option<i64>,
+}
+
+impl GivingBack {
+    /// Whether the money, should it go back, goes because somebody here wanted it to.
+    #[must_use]
+    pub const fn is_asked(self) -> bool {
+        self.standing || (self.ever && self.kept_by_case.is_none())
+    }
+
+    /// Whether the money waits in its own pocket, after what was decided when it came.
+    #[must_use]
+    pub const fn is_set_aside(self, received: Option<Decision>) -> bool {
+        let set_aside_at_first = matches!(received, Some(Decision::Refund(_) | Decision::Person(_)));
+        self.standing || (self.kept_by_case.is_none() && (self.ever || set_aside_at_first))
     }
 }

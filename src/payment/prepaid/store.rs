@@ -9,7 +9,7 @@ use super::case::{NewCase, Resolution};
 use super::checkout::Question;
 use super::receipt::{Receipt, unmatched_tenant};
 use super::refund::ConfirmedBy;
-use super::state::{Answer, Decision, No};
+use super::state::{Answer, Decision, GivingBack, No};
 use crate::fault::Fault;
 use crate::ids::TenantId;
 use crate::payment::order::Order;
@@ -28,18 +28,32 @@ pub async fn bound_waiting(conn: &mut PgConnection, lock: Duration, statement: D
     Ok(())
 }
 
-pub async fn find_checkout(conn: &mut PgConnection, provider: &str, query_id: &str) -> Result<Option<Answer>, Fault> {
+/// What was answered before, with what the question was about.
+pub struct StoredCheckout {
+    pub named_order: String,
+    pub payer: String,
+    pub answer: Answer,
+}
+
+pub async fn find_checkout(
+    conn: &mut PgConnection,
+    provider: &str,
+    query_id: &str,
+) -> Result<Option<StoredCheckout>, Fault> {
     let row = sqlx::query!(
         "-- prepaid::find_checkout
-         SELECT refusal FROM checkouts WHERE provider = $1 AND query_id = $2",
+         SELECT named_order, payer, refusal FROM checkouts WHERE provider = $1 AND query_id = $2",
         provider,
         query_id,
     )
     .fetch_optional(conn)
     .await?;
-    row.map(|row| match row.refusal {
-        None => Ok(Answer::Yes),
-        Some(refusal) => No::from_column(&refusal).map(Answer::No),
+    row.map(|row| {
+        let answer = match row.refusal {
+            None => Answer::Yes,
+            Some(refusal) => Answer::No(No::from_column(&refusal)?),
+        };
+        Ok(StoredCheckout { named_order: row.named_order, payer: row.payer, answer })
     })
     .transpose()
 }
@@ -156,26 +170,27 @@ pub async fn find_known(
     Ok(rows.into_iter().map(|row| (row.external_id, row.gone)).collect())
 }
 
+/// Writes a task; none when one is open already.
 pub async fn insert_refund_task(
     conn: &mut PgConnection,
     payment_id: i64,
     why: &str,
     by: &str,
     now: DateTime<Utc>,
-) -> Result<(), Fault> {
-    sqlx::query!(
+) -> Result<Option<i64>, Fault> {
+    Ok(sqlx::query_scalar!(
         "-- prepaid::insert_refund_task
          INSERT INTO refund_tasks (payment_id, why, requested_by, created_at, next_attempt_at)
          VALUES ($1, $2, $3, $4, $4)
-             ON CONFLICT (payment_id) WHERE failed_at IS NULL DO NOTHING",
+             ON CONFLICT (payment_id) WHERE failed_at IS NULL DO NOTHING
+         RETURNING task_id",
         payment_id,
         why,
         by,
         now,
     )
-    .execute(conn)
-    .await?;
-    Ok(())
+    .fetch_optional(conn)
+    .await?)
 }
 
 /// A task that a worker has.
@@ -329,11 +344,18 @@ pub async fn confirm_refund_task(
     Ok(done.rows_affected() == 1)
 }
 
-/// Whether anybody here ever asked for a payment to go back.
-pub async fn refund_is_asked(conn: &mut PgConnection, payment_id: i64) -> Result<bool, Fault> {
-    Ok(sqlx::query_scalar!(
-        r#"-- prepaid::refund_is_asked
-           SELECT EXISTS (SELECT FROM refund_tasks WHERE payment_id = $1) AS "asked!""#,
+/// What was done so far to give a payment back.
+pub async fn giving_back(conn: &mut PgConnection, payment_id: i64) -> Result<GivingBack, Fault> {
+    Ok(sqlx::query_as!(
+        GivingBack,
+        r#"-- prepaid::giving_back
+           SELECT EXISTS (SELECT FROM refund_tasks WHERE payment_id = $1 AND failed_at IS NULL) AS "standing!",
+                  EXISTS (SELECT FROM refund_tasks WHERE payment_id = $1) AS "ever!",
+                  (SELECT last.case_id
+                     FROM (SELECT case_id, resolution FROM payment_cases
+                            WHERE payment_id = $1 AND kind IN ('mismatch', 'refund_failed')
+                            ORDER BY case_id DESC LIMIT 1) last
+                    WHERE last.resolution = 'keep') AS kept_by_case"#,
         payment_id,
     )
     .fetch_one(conn)
@@ -568,14 +590,4 @@ pub async fn close_cases_of_payment(
     .execute(conn)
     .await?;
     Ok(())
-}
-
-pub async fn was_kept(conn: &mut PgConnection, payment_id: i64) -> Result<bool, Fault> {
-    Ok(sqlx::query_scalar!(
-        r#"-- prepaid::was_kept
-           SELECT EXISTS (SELECT FROM payment_cases WHERE payment_id = $1 AND resolution = 'keep') AS "kept!""#,
-        payment_id,
-    )
-    .fetch_one(conn)
-    .await?)
 }

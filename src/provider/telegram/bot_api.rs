@@ -59,6 +59,9 @@ struct Envelope {
     parameters: Option<Value>,
 }
 
+/// How long whoever asked for a link waits for it; our own answer has its time-out after that.
+const LINK_WITHIN: Duration = Duration::from_secs(10);
+
 impl BotApi {
     /// A client with its own connections.
     ///
@@ -92,7 +95,7 @@ impl BotApi {
             "title": title, "description": description, "payload": payload, "provider_token": "",
             "currency": super::CURRENCY, "prices": [{ "label": title, "amount": amount.get() }],
         });
-        match self.call(bot, "createInvoiceLink", &params, None).await? {
+        match self.call(bot, "createInvoiceLink", &params, Some(LINK_WITHIN)).await? {
             Value::String(link) => Ok(link),
             _ => Err(CallError::Unknown("createInvoiceLink gave no link".to_owned())),
         }

@@ -29,7 +29,7 @@ pub use invoice::InvoiceRefusal;
 pub use webhook::{Delivered, Reply};
 pub use words::refusal as refusal_words;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -97,6 +97,8 @@ pub struct Telegram {
     actor: Actor,
     /// Until when a bot's calls wait, because Telegram said so: for all of them, not only for the one that was told.
     pauses: Mutex<HashMap<i64, DateTime<Utc>>>,
+    /// The bots whose lists could not be read when it was tried last.
+    unreadable: Mutex<HashSet<i64>>,
 }
 
 impl Telegram {
@@ -108,13 +110,34 @@ impl Telegram {
         let api = BotApi::new(&settings.api_url, settings.timeout)?;
         let currency = CurrencyCode::parse(CURRENCY)
             .map_err(|error| Fault::new("the code of stars breaks its rule").because(error))?;
-        Ok(Self { db, clock, settings, api, currency, actor: Actor::provider(PROVIDER), pauses: Mutex::default() })
+        Ok(Self {
+            db,
+            clock,
+            settings,
+            api,
+            currency,
+            actor: Actor::provider(PROVIDER),
+            pauses: Mutex::default(),
+            unreadable: Mutex::default(),
+        })
     }
 
     /// The bots.
     #[must_use]
     pub fn bots(&self) -> &[Bot] {
         &self.settings.bots
+    }
+
+    /// Begins the book of each bot that is new here: what it sold before is not ours to answer for.
+    ///
+    /// # Errors
+    /// A fault.
+    pub async fn begin(&self) -> Result<(), Fault> {
+        let mut conn = self.db.pool().acquire().await?;
+        for bot in self.bots() {
+            store::begin(&mut conn, bot.bot_id, self.clock.now()).await?;
+        }
+        Ok(())
     }
 
     /// What holds for every question of a payer.
@@ -132,6 +155,12 @@ impl Telegram {
         let external_id = ExternalId::parse(format!("{bot_id}:{charge_id}"))?;
         Ok(PaymentKey { provider: PROVIDER, mode: Mode::Live, external_id })
     }
+}
+
+/// Whether a text is a Telegram user's number: nobody else can pay in stars.
+#[must_use]
+pub fn is_payer(text: &str) -> bool {
+    text.parse::<i64>().is_ok_and(|number| number > 0 && number.to_string() == text)
 }
 
 /// What the ids of a bot's payments begin with.

@@ -7,8 +7,9 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::sync::PoisonError;
 
-use chrono::TimeDelta;
+use chrono::{SubsecRound as _, TimeDelta};
 use scoped_futures::ScopedFutureExt as _;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -18,7 +19,9 @@ use super::webhook::{hex, never_refused, note};
 use super::wire::{GoneBack, Line, Paid, Unread, read_line};
 use super::{Bot, PROVIDER, Telegram, charge_of, prefix, store};
 use crate::fault::{Error, Fault};
+use crate::ids::OrderId;
 use crate::payment::Refusal;
+use crate::payment::order;
 use crate::payment::prepaid::case::{self, CaseKind, NewCase};
 use crate::payment::prepaid::refund::{self, ConfirmedBy, Refunded};
 use crate::payment::prepaid::{self, Received, Source};
@@ -41,24 +44,36 @@ impl Telegram {
         let mut found: u64 = 0;
         for bot in self.bots() {
             match self.read_list(bot).await {
-                Ok(news) => found = found.saturating_add(news),
+                Ok(news) => {
+                    found = found.saturating_add(news);
+                    self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).remove(&bot.bot_id);
+                    self.look_at_balance(bot).await?;
+                }
                 Err(Error::Fault(fault)) => return Err(fault),
                 // Another bot's list may be read all the same; this one's comes next time.
-                Err(Error::Refused(error)) => {
-                    tracing::warn!(bot_id = bot.bot_id, "the list of bot {} was not read: {error}", bot.bot_id);
-                }
+                Err(Error::Refused(error)) => self.note_unreadable(bot.bot_id, &error),
             }
-            self.look_at_balance(bot).await?;
         }
         Ok(found)
+    }
+
+    /// Says once that a list can't be read, and then again when it was read in between: it is tried each minute.
+    fn note_unreadable(&self, bot_id: i64, error: &CallError) {
+        metrics::counter!("hamyon_telegram_lists_unread_total").increment(1);
+        if self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert(bot_id) {
+            tracing::warn!(bot_id, "the list of bot {bot_id} is not read until the Bot API answers: {error}");
+        }
     }
 
     async fn read_list(&self, bot: &Bot) -> Result<u64, Error<CallError>> {
         let began_at = self.clock.now();
         let cursor = {
             let mut conn = self.db.pool().acquire().await?;
+            store::begin(&mut conn, bot.bot_id, began_at).await?;
             store::find_cursor(&mut conn, bot.bot_id).await?
         };
+        // Telegram's dates are whole seconds.
+        let begins_at = cursor.begins_at.map(|begins_at| begins_at.trunc_subsecs(0));
         let mut offset = cursor.lines_read.saturating_sub(OVERLAP_LINES).max(0);
         let mut found: u64 = 0;
         loop {
@@ -66,6 +81,12 @@ impl Telegram {
             let lines: Vec<(&Value, Result<Line, Unread>)> = page.iter().map(|line| (line, read_line(line))).collect();
             let known = self.known(bot, &lines).await?;
             for (line, read) in &lines {
+                if let Ok(Line::Paid(paid)) = read
+                    && begins_at.is_some_and(|begins_at| paid.paid_at < begins_at)
+                    && !self.is_ours(paid).await?
+                {
+                    continue;
+                }
                 found = found.saturating_add(self.take_line(bot, line, read, &known).await?);
             }
             let lines = i64::try_from(page.len()).unwrap_or(0);
@@ -78,6 +99,13 @@ impl Telegram {
                 return Ok(found);
             }
         }
+    }
+
+    /// Whether a payment from before the book began names one of our orders all the same.
+    async fn is_ours(&self, paid: &Paid) -> Result<bool, Fault> {
+        let Ok(order_id) = OrderId::parse(paid.payload.as_str()) else { return Ok(false) };
+        let mut conn = self.db.pool().acquire().await?;
+        Ok(order::find(&mut conn, &order_id).await?.is_some())
     }
 
     /// Which payments of a page are in the book, and whether they have gone back. Almost every line of almost every

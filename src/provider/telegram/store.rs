@@ -52,18 +52,48 @@ pub async fn keep_unread(
     Ok(())
 }
 
+/// When a refund of a payment that we don't know was told first.
+pub async fn first_told(conn: &mut PgConnection, bot_id: i64, update_id: i64) -> Result<Option<DateTime<Utc>>, Fault> {
+    Ok(sqlx::query_scalar!(
+        "-- telegram::first_told
+         SELECT received_at FROM telegram_updates WHERE bot_id = $1 AND update_id = $2",
+        bot_id,
+        update_id,
+    )
+    .fetch_optional(conn)
+    .await?)
+}
+
 /// How far a bot's list has been read, and when a reading that came to its end began.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cursor {
     pub lines_read: i64,
     pub read_at: Option<DateTime<Utc>>,
+    /// Since when the book answers for the bot's payments; none when from its first line on.
+    pub begins_at: Option<DateTime<Utc>>,
+}
+
+/// Begins the book of a bot, unless it has begun. What the bot was told of before counts, too.
+pub async fn begin(conn: &mut PgConnection, bot_id: i64, now: DateTime<Utc>) -> Result<(), Fault> {
+    sqlx::query!(
+        "-- telegram::begin
+         INSERT INTO telegram_statements (bot_id, lines_read, begins_at)
+         SELECT $1, 0, least($2, (SELECT min(received_at) FROM telegram_updates WHERE bot_id = $1))
+          WHERE NOT EXISTS (SELECT FROM telegram_statements WHERE bot_id = $1)
+             ON CONFLICT ON CONSTRAINT telegram_statements_pkey DO NOTHING",
+        bot_id,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 pub async fn find_cursor(conn: &mut PgConnection, bot_id: i64) -> Result<Cursor, Fault> {
     let row = sqlx::query_as!(
         Cursor,
         "-- telegram::find_cursor
-         SELECT lines_read, read_at FROM telegram_statements WHERE bot_id = $1",
+         SELECT lines_read, read_at, begins_at FROM telegram_statements WHERE bot_id = $1",
         bot_id,
     )
     .fetch_optional(conn)

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::auth::bot_of;
-use super::wire::{GoneBack, Numbered, Paid, PreCheckout, Unread, Update, read_update};
+use super::wire::{GoneBack, Numbered, Paid, PreCheckout, Update, read_update};
 use super::{AnswerBy, Bot, PROVIDER, Telegram, store, words};
 use crate::fault::{Error, Fault};
 use crate::payment::Refusal;
@@ -71,7 +71,10 @@ impl Telegram {
         };
         let Numbered { update_id, update } = match read_update(&call.body) {
             Ok(numbered) => numbered,
-            Err(unread) => return self.keep_unread(bot, &call, &unread).await,
+            Err(unread) => {
+                count("unread", "failed");
+                return self.keep_for_a_person(bot, &call, &format!("can't be read ({unread})")).await;
+            }
         };
         let (kind, reference) = (update.kind(), &call.request_id);
         let outcome = match &update {
@@ -92,8 +95,7 @@ impl Telegram {
             }
             Err(Error::Refused(refusal)) => {
                 count(kind, "refused");
-                tracing::error!(reference, "Telegram's update {reference} ({kind}) needs a person: {refusal}");
-                Reply::Again
+                self.keep_for_a_person(bot, &call, &format!("can't be booked ({refusal})")).await
             }
         }
     }
@@ -210,30 +212,38 @@ impl Telegram {
         let key = &Self::key(bot.bot_id, &gone.charge_id)
             .map_err(|error| Fault::new("a charge's id breaks its rule").because(error))?;
         let (bot_id, body) = (bot.bot_id, &call.body);
-        let refunded = self
+        let (refunded, is_listed) = self
             .db
             .run("telegram_gone_back", |conn| {
                 async move {
                     let now = self.clock.now();
                     let refunded = refund::confirm(conn, key, ConfirmedBy::Update, &self.actor, now).await?;
                     store::keep_update(conn, bot_id, update_id, "refunded_payment", &text(body), now).await?;
-                    Ok::<_, Error<Refusal>>(refunded)
+                    let told = store::first_told(conn, bot_id, update_id).await?;
+                    let read = store::find_cursor(conn, bot_id).await?.read_at;
+                    let is_listed = matches!((told, read), (Some(told), Some(read)) if told < read);
+                    Ok::<_, Error<Refusal>>((refunded, is_listed))
                 }
                 .scope_boxed()
             })
             .await?;
         match refunded {
             Refunded::New | Refunded::Already => Ok(Reply::Done),
+            // The list was read past it and its payment isn't in the book: the bot sold it before the book began.
+            // It must not keep this payer's later messages waiting for a day.
+            Refunded::Unknown if is_listed => {
+                tracing::warn!(bot_id, charge_id = gone.charge_id, "a payment from before the book began went back");
+                Ok(Reply::Done)
+            }
             // Its payment may still be on its way to us; the list brings both.
             Refunded::Unknown => Err(Fault::new("a payment that we don't know went back").into()),
         }
     }
 
-    /// Keeps what may be a payment and can't be read, raises the alarm, and lets it be sent again.
-    async fn keep_unread(&self, bot: &Bot, call: &Delivered, unread: &Unread) -> Reply {
-        count("unread", "failed");
+    /// Keeps what may be a payment and can't be taken, raises the alarm, and lets it be sent again.
+    async fn keep_for_a_person(&self, bot: &Bot, call: &Delivered, problem: &str) -> Reply {
         let reference = &call.request_id;
-        tracing::error!(reference, "an update of Telegram can't be read and is kept: {unread}");
+        tracing::error!(reference, "an update of Telegram {problem} and is kept");
         let hash: [u8; 32] = Sha256::digest(&call.body).into();
         let body = call.body.get(..call.body.len().min(BODY_BYTES_MAX)).unwrap_or_default();
         let (bot_id, now) = (bot.bot_id, self.clock.now());
@@ -243,7 +253,7 @@ impl Telegram {
             subject: format!("{bot_id}:{}", hex(&hash)),
             payment_id: None,
             why: format!(
-                "An update of bot {bot_id} may be about a payment and can't be read ({unread}). Its body is kept in \
+                "An update of bot {bot_id} that may be about a payment {problem}. Its body is kept in \
                  telegram_unread_updates, and Telegram sends it again for a day. A payment in it is found by the \
                  list all the same."
             ),
@@ -252,7 +262,7 @@ impl Telegram {
             .db
             .run("telegram_unread", |conn| {
                 async move {
-                    store::keep_unread(conn, bot_id, &hash, body, &unread.0, now).await?;
+                    store::keep_unread(conn, bot_id, &hash, body, problem, now).await?;
                     case::open(conn, case, now).await?;
                     Ok::<_, Error<Infallible>>(())
                 }

@@ -91,7 +91,7 @@ async fn an_overlap_is_refused_and_nothing_of_the_request_is_made() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_requests_that_make_the_same_slots_at_once_make_them_once() {
     let app = shop("Asia/Tashkent").await;
-    let body = pattern(&["mon", "tue", "wed"], "09:00", 30, 10, "2026-12-01", "2026-12-31");
+    let body = pattern(&["mon", "tue", "wed"], "09:00", 30, 10, "2026-12-07", "2026-12-31");
     let answers = futures::future::join_all((0..4).map(|_| app.post("/v1/slots", &body))).await;
     for (status, page) in &answers {
         assert_eq!((status.as_u16(), page), (201, &answers[0].1));
@@ -172,4 +172,94 @@ async fn what_isnt_a_slot_is_refused_with_the_field_that_is_wrong() {
         assert_eq!(seen.as_u16(), status, "{body} {problem}");
     }
     assert_eq!(app.everything_written().await, before);
+}
+
+#[tokio::test]
+async fn a_slot_that_has_begun_isnt_made_and_one_that_is_there_is_answered_the_same() {
+    let app = shop("Asia/Tashkent").await;
+    let now = app.clock.now();
+    let slot = |hours: i64| {
+        let starts_at = now + TimeDelta::hours(hours);
+        json!({ "resource_id": "room", "starts_at": starts_at, "ends_at": starts_at + TimeDelta::hours(1) })
+    };
+    let before = app.everything_written().await;
+    for hours in [-1, 0] {
+        let (status, problem) = app.post("/v1/slots", &slot(hours)).await;
+        assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("slot_past")), "{problem}");
+    }
+    assert_eq!(app.everything_written().await, before);
+    let made = app.post("/v1/slots", &slot(1)).await;
+    assert_eq!(made.0, 201);
+    app.clock.advance(TimeDelta::hours(3));
+    assert_eq!(app.post("/v1/slots", &slot(1)).await, made, "a repeat, after it has begun");
+}
+
+#[tokio::test]
+async fn a_slot_made_by_mistake_is_withdrawn_and_another_stands_in_its_place() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    stage.order("a", slot_id, ALICE).await;
+    let path = format!("/v1/slots/{slot_id}/withdraw");
+    for _ in 0..2 {
+        let (status, answer) = stage.app.post(&path, &json!({})).await;
+        assert_eq!((status.as_u16(), &answer["slot_id"]), (200, &json!(slot_id)), "{answer}");
+    }
+    assert_eq!(stage.app.get("/v1/slots").await.1["items"], json!([]));
+    // Whoever had ordered it is told no, and a payment that comes all the same goes back.
+    assert!(stage.asks("q", ALICE, "a").await.is_some());
+    let charge_id = stage.paid(ALICE, "a").await;
+    stage.goes_back(&charge_id, "hold_over").await;
+    let again = stage.slot(100).await;
+    assert_ne!(again, slot_id, "its time is free for another");
+    assert_eq!(stage.app.post("/v1/slots/999/withdraw", &json!({})).await.1["code"], "slot_not_found");
+    assert_eq!(stage.app.post("/v1/slots/x/withdraw", &json!({})).await.1["code"], "slot_not_found");
+}
+
+#[tokio::test]
+async fn what_somebody_holds_or_has_booked_isnt_withdrawn() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    stage.order("a", slot_id, ALICE).await;
+    stage.is_told_yes("q", ALICE, "a").await;
+    let path = format!("/v1/slots/{slot_id}/withdraw");
+    let (status, problem) = stage.app.post(&path, &json!({})).await;
+    assert_eq!((status.as_u16(), &problem["code"]), (409, &json!("slot_held")), "{problem}");
+    let charge_id = stage.paid(ALICE, "a").await;
+    stage.is_booked(&charge_id).await;
+    let (status, problem) = stage.app.post(&path, &json!({})).await;
+    assert_eq!((status.as_u16(), &problem["code"]), (409, &json!("slot_booked")), "{problem}");
+    assert_eq!(stage.app.count("SELECT count(*) FROM slots WHERE withdrawn_at IS NOT NULL").await, 0);
+    assert_eq!(stage.app.get("/v1/orders/a").await.1["booking_id"], json!(1), "an order says its booking");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_withdrawal_and_a_buyer_at_once_exactly_one_wins() {
+    let stage = Stage::start().await;
+    let (mut sold, mut withdrawn) = (0, 0);
+    for round in 0..20 {
+        let slot_id = stage.slot(100 + round).await;
+        let order_id = format!("o{round}");
+        stage.order(&order_id, slot_id, ALICE).await;
+        let (path, query) = (format!("/v1/slots/{slot_id}/withdraw"), format!("q{round}"));
+        let body = json!({});
+        let (answer, withdrawal) = tokio::join!(stage.asks(&query, ALICE, &order_id), stage.app.post(&path, &body));
+        let (yes, gone) = (answer.is_none(), withdrawal.0 == 200);
+        assert!(yes != gone, "round {round}: {answer:?}, {withdrawal:?}");
+        sold += i32::from(yes);
+        withdrawn += i32::from(gone);
+    }
+    assert_eq!(sold + withdrawn, 20);
+}
+
+#[tokio::test]
+async fn an_order_in_stars_is_paid_by_a_telegram_user_or_by_nobody() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    for payer in ["@alice", "0", "-5", "+7", "007", "1.5", "99999999999999999999"] {
+        let body = json!({ "order_id": "a", "tenant_id": "acme", "currency": "XTR", "title": "One hour",
+                           "slot_id": slot_id, "payer": payer });
+        let (status, problem) = stage.app.post("/v1/orders", &body).await;
+        assert_eq!((status.as_u16(), &problem["code"]), (400, &json!("invalid_request")), "{payer}: {problem}");
+    }
+    assert_eq!(stage.app.count("SELECT count(*) FROM orders").await, 0);
 }

@@ -132,6 +132,7 @@ impl TestApp {
             token::store(&mut conn, &token, &client, &Scope::ALL, None, now).await.expect("a token");
         }
         let app = Arc::new(App::build(db, clock.clone(), settings, None).expect("the application"));
+        app.telegram.begin().await.expect("the bots' books begin");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let serving = connections::serve(Connections::new(listener, 4096), http::router(app.clone()), Handle::new());

@@ -4,6 +4,7 @@
 pub mod api;
 pub mod app;
 pub mod book;
+pub mod browser;
 pub mod cluster;
 pub mod console;
 pub mod exports;

@@ -138,6 +138,47 @@ async fn b5_a_chargeback_shows_in_the_list_only_and_is_a_persons() {
 }
 
 #[tokio::test]
+async fn b5_what_a_bot_sold_before_the_book_began_is_nobodys_case_unless_it_names_an_order_of_ours() {
+    let stage = Stage::start().await;
+    stage.top_up_order("t", ALICE, PRICE).await;
+    let now = stage.app.clock.now();
+    // Three sales of the bot's earlier life, one of them taken back, and one of an order that is ours.
+    stage.api.set_now((now - TimeDelta::days(40)).timestamp());
+    for _ in 0..2 {
+        stage.api.pay(BOT, ALICE, "an old invoice", 30);
+    }
+    let old = stage.api.pay(BOT, BOB, "{\"sku\":17}", 30);
+    stage.api.pay(BOT, ALICE, "t", PRICE);
+    stage.api.charge_back(&old);
+    stage.api.set_now(now.timestamp());
+    assert_eq!(stage.reconcile().await, 1);
+    assert_eq!(stage.cases().await, ["lost_payment"], "the one that is ours");
+    assert_eq!(stage.stars().await, PRICE);
+    // From the beginning of the book on everything counts.
+    let (_, update) = stage.pays(BOB, "an old invoice", 30);
+    drop(update);
+    assert_eq!(stage.reconcile().await, 1);
+    assert_eq!(stage.cases().await, ["lost_payment", "mismatch"]);
+    assert_eq!(stage.reconcile().await, 0);
+    stage.is_sound().await;
+}
+
+#[tokio::test]
+async fn a_books_beginning_stays_whoever_starts_later() {
+    let stage = Stage::start().await;
+    let begins = "SELECT count(DISTINCT begins_at) FROM telegram_statements WHERE begins_at IS NOT NULL";
+    assert_eq!(stage.app.count("SELECT count(*) FROM telegram_statements").await, 2);
+    assert_eq!(stage.app.count(begins).await, 1);
+    stage.later(TimeDelta::days(9)).await;
+    stage.app.app.telegram.begin().await.expect("it has begun");
+    stage.reconcile().await;
+    assert_eq!(stage.app.count(begins).await, 1);
+    let mut owner = stage.app.superuser().await;
+    let moved = sqlx::query("UPDATE telegram_statements SET begins_at = now()").execute(&mut owner).await;
+    assert!(moved.is_err(), "not even its owner moves it");
+}
+
+#[tokio::test]
 async fn one_odd_line_keeps_no_other_from_being_read() {
     let stage = Stage::start().await;
     stage.top_up_order("t", ALICE, PRICE).await;

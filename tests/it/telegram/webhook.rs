@@ -1,6 +1,7 @@
 //! What comes to the webhook from strangers, from Telegram's future and from broken machines: a stranger writes
 //! nothing, an unknown update is done with, and a payment that can't be read is kept and never swallowed.
 
+use chrono::TimeDelta;
 use serde_json::{Value, json};
 
 use super::{ALICE, BOT, OTHER_BOT, OTHER_SECRET, PRICE, SECRET, Stage, gone_back, paid, pre_checkout, said, send};
@@ -207,4 +208,59 @@ async fn a_refund_of_a_payment_that_we_havent_heard_of_is_sent_again_until_we_ha
     assert_eq!((stage.tasks().await, stage.stars().await), (vec!["refunded".to_owned()], 0));
     assert_eq!(stage.give_back().await, 0, "nothing is left to call for");
     stage.is_sound().await;
+}
+
+#[tokio::test]
+async fn a_refund_of_what_was_sold_before_the_book_began_doesnt_hold_up_the_payers_messages() {
+    // One failing message blocks a chat's later ones for a day; once the list was read past it, it is known to be
+    // none of ours.
+    let stage = Stage::start().await;
+    let back = gone_back(5_000, ALICE, "an old invoice", 30, "a-charge-of-last-year");
+    assert_eq!(send(&stage.app, SECRET, &back).await.0, 500);
+    stage.reconcile().await;
+    assert_eq!(send(&stage.app, SECRET, &back).await.0, 500, "the list is of the same moment, not past it");
+    stage.later(TimeDelta::minutes(1)).await;
+    stage.reconcile().await;
+    stage.tells(&back).await;
+    assert_eq!((stage.cases().await.len(), stage.rows().await.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn an_update_that_the_ledger_refuses_is_kept_and_alarmed_and_books_nothing() {
+    let stage = Stage::start().await;
+    let now = stage.app.clock.now();
+    stage.tells(&paid(1, ALICE, "nothing", PRICE, "c1", now)).await;
+    let beyond = paid(2, ALICE, "nothing", i64::MAX, "c2", now);
+    for _ in 0..2 {
+        assert_eq!(send(&stage.app, SECRET, &beyond).await.0, 500);
+    }
+    assert_eq!(stage.cases().await, ["mismatch", "unread_update"]);
+    let (_, page) = stage.app.get("/v1/payment-cases?open=true").await;
+    let why = page["items"][0]["why"].as_str().expect("words");
+    assert!(why.contains("can't be booked"), "{why}");
+    let kept: String = sqlx::query_scalar("SELECT convert_from(body, 'UTF8') FROM telegram_unread_updates")
+        .fetch_one(&mut stage.app.superuser().await)
+        .await
+        .unwrap();
+    assert_eq!(kept, beyond.to_string());
+    assert_eq!((stage.stars().await, stage.app.count("SELECT count(*) FROM payments").await), (PRICE, 1));
+}
+
+#[tokio::test]
+async fn money_of_nothing_or_of_another_currency_is_a_persons_and_its_case_says_which() {
+    let stage = Stage::start().await;
+    let now = stage.app.clock.now();
+    let mut dollars = paid(3, ALICE, "nothing", 5, "c3", now);
+    dollars["message"]["successful_payment"]["currency"] = json!("USD");
+    for (update, words) in [
+        (paid(1, ALICE, "nothing", 0, "c1", now), "more than nothing"),
+        (paid(2, ALICE, "nothing", -5, "c2", now), "more than nothing"),
+        (dollars, "another currency"),
+    ] {
+        stage.tells(&update).await;
+        let (_, page) = stage.app.get("/v1/payment-cases?open=true").await;
+        let why = page["items"][0]["why"].as_str().expect("words").to_owned();
+        assert!(why.contains(words), "{why}");
+    }
+    assert_eq!((stage.rows().await.len(), stage.cases().await), (0, vec!["foreign_currency".to_owned(); 3]));
 }

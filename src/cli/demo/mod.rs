@@ -3,24 +3,27 @@
 //! Only into an empty database, or into one that a demonstration has filled before; and a database that a
 //! demonstration has filled serves nothing else.
 
+mod holds;
+mod slots;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::bail;
 use chrono::{DateTime, TimeDelta, Utc};
-use rust_decimal::Decimal;
 use scoped_futures::ScopedFutureExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::app::App;
 use crate::audit::Who;
+use crate::booking;
 use crate::clock::Clock;
 use crate::config::ServeArgs;
 use crate::db::Database;
 use crate::fault::{Error, Fault, Widen as _};
 use crate::fee::{self, FirstMonth, NewSubscription, Plan, RunOptions};
 use crate::funding;
-use crate::hold::{self, Ask, Asked, Call, Deed, End, HoldId, Metered, ModelPrice, Performance};
+use crate::hold;
 use crate::ids::{Actor, OrderId, Pocket, Reason, Reference, TenantId};
 use crate::ledger::{self, Entry, Floor, Kind, Metadata};
 use crate::money::{CurrencyCode, MinorUnits, Month};
@@ -38,6 +41,10 @@ const DEMO_PAYME_TEST_KEY: &str = "demo-payme-test-key";
 const DEMO_AGENT: (&str, Role) = ("dilnoza", Role::Agent);
 const DEMO_APPROVER: (&str, Role) = ("rustam", Role::Approver);
 const DEMO_PASSWORD: &str = "hamyon-demo";
+/// The bot of the demonstration, which the example `fake_bot_api` plays.
+const DEMO_BOT_TOKEN: &str = "111:demo-bot";
+const DEMO_BOT_SECRET: &str = "demo-telegram-secret";
+const DEMO_BOT_API_URL: &str = "http://127.0.0.1:8099";
 const DEMO_MERCHANT_ID: &str = "587f72c72cac0d162c722ae2";
 
 /// Whom the conformance run pays. A number, as are the orders, since Payme sends accounts as numbers, too.
@@ -47,12 +54,6 @@ const REHEARSAL_TENANT: &str = "7001";
 const OPEN_ORDERS: usize = 5;
 const BEFORE_FIRST_ORDER: u32 = 9000;
 const ORDER_AMOUNT: MinorUnits = MinorUnits::new(15_000_000);
-
-/// Whose jobs hold credits, and what a hold of their tier asks for.
-const HOLDER: &str = "studio-berlin";
-const TIER: (&str, MinorUnits) = ("standard", MinorUnits::new(20));
-/// How long a hold lives that is there to be looked at.
-const WEEK_SECS: i32 = 604_800;
 
 /// What a demonstration needs and wasn't given.
 pub fn fill_in_settings(args: &mut ServeArgs) -> anyhow::Result<()> {
@@ -73,6 +74,13 @@ pub fn fill_in_settings(args: &mut ServeArgs) -> anyhow::Result<()> {
         }
     }
     payme.payme_merchant_id.get_or_insert_with(|| DEMO_MERCHANT_ID.to_owned());
+    let telegram = &mut args.telegram;
+    if well_known && telegram.telegram_token.is_none() && telegram.telegram_token_file.is_none() {
+        telegram.telegram_token = Some(SecretString::from(DEMO_BOT_TOKEN));
+        telegram.telegram_webhook_secret = Some(SecretString::from(DEMO_BOT_SECRET));
+        telegram.telegram_webhook_secret_file = None;
+        DEMO_BOT_API_URL.clone_into(&mut telegram.telegram_api_url);
+    }
     Ok(())
 }
 
@@ -114,6 +122,7 @@ pub async fn check_reach(db: &Database, listen: SocketAddr, now: DateTime<Utc>) 
 /// What was filled in.
 pub struct Filled {
     open_orders: Vec<OrderId>,
+    slot_orders: Vec<OrderId>,
 }
 
 enum Refusal {
@@ -124,6 +133,13 @@ enum Refusal {
     Staff(staff::StaffRefusal),
     Pocket(pocket::Refusal),
     Price(hold::PriceRefusal),
+    Resource(booking::ResourceRefusal),
+}
+
+impl From<booking::ResourceRefusal> for Refusal {
+    fn from(refusal: booking::ResourceRefusal) -> Self {
+        Self::Resource(refusal)
+    }
 }
 
 impl From<pocket::Refusal> for Refusal {
@@ -178,6 +194,7 @@ impl From<Refusal> for anyhow::Error {
             Refusal::Staff(refusal) => refusal.into(),
             Refusal::Pocket(refusal) => refusal.into(),
             Refusal::Price(refusal) => refusal.into(),
+            Refusal::Resource(refusal) => refusal.into(),
         }
     }
 }
@@ -208,11 +225,16 @@ pub async fn fill(app: &Arc<App>) -> anyhow::Result<Filled> {
                     staff::add(conn, &Who::cli(), &username, role, password, now).await.widen()?;
                 }
             }
-            Ok((open_orders(conn, app.payme.terms().lifetime, now).await?, !marked))
+            let lifetime = app.payme.terms().lifetime;
+            let filled = Filled {
+                open_orders: open_orders(conn, lifetime, now).await?,
+                slot_orders: slots::fill(conn, lifetime, now).await?,
+            };
+            Ok((filled, !marked))
         }
         .scope_boxed()
     });
-    let (open_orders, is_new) = match fill.await {
+    let (filled, is_new) = match fill.await {
         Ok(filled) => filled,
         Err(Error::Refused(refusal)) => return Err(refusal.into()),
         Err(Error::Fault(fault)) => return Err(fault.into()),
@@ -227,9 +249,9 @@ pub async fn fill(app: &Arc<App>) -> anyhow::Result<Filled> {
                 Err(Error::Fault(fault)) => return Err(fault.into()),
             }
         }
-        fill_holds(app).await?;
+        holds::fill(app).await?;
     }
-    Ok(Filled { open_orders })
+    Ok(filled)
 }
 
 /// When the demonstration's history begins.
@@ -258,117 +280,8 @@ async fn subscribe(conn: &mut sqlx::PgConnection, then: DateTime<Utc>) -> Result
     Ok(())
 }
 
-/// Jobs that are paid by credits, each deed at its own time.
-async fn fill_holds(app: &App) -> anyhow::Result<()> {
-    let now = app.clock.now();
-    let prepared = app.db.run("demo_holds", |conn| async move { prepare_holds(conn, now).await }.scope_boxed()).await;
-    match prepared {
-        Ok(()) => {}
-        Err(Error::Refused(refusal)) => return Err(refusal.into()),
-        Err(Error::Fault(fault)) => return Err(fault.into()),
-    }
-    for (ago, deed) in jobs()? {
-        let performance = Performance {
-            db: app.db.clone(),
-            clock: Clock::manual(before(now, ago)),
-            terms: app.settings.holds,
-            actor: Actor::job("demo"),
-            claim: None,
-            // Nobody reads the answer.
-            render: Box::new(|_, _| Ok((200, String::new()))),
-        };
-        match performance.run(deed).await {
-            Ok(_) => {}
-            Err(Error::Refused(refusal)) => return Err(refusal.into()),
-            Err(Error::Fault(fault)) => return Err(fault.into()),
-        }
-    }
-    Ok(())
-}
-
 fn before(now: DateTime<Utc>, ago: TimeDelta) -> DateTime<Utc> {
     now.checked_sub_signed(ago).unwrap_or(now)
-}
-
-/// A tier, what models cost, and a pocket of granted credits that ends.
-async fn prepare_holds(conn: &mut sqlx::PgConnection, now: DateTime<Utc>) -> Result<(), Error<Refusal>> {
-    let (then, actor) = (before(now, TimeDelta::days(6)), Actor::job("demo"));
-    let (tier, amount) = TIER;
-    let tier = hold::Tier { tier: tier.to_owned(), currency: credits()?, amount, created_at: then };
-    hold::set_tier(conn, &tier).await?;
-    let models = [
-        ModelPrice {
-            model: "small".to_owned(),
-            input: Decimal::new(3, 0),
-            output: Decimal::new(15, 0),
-            cached: Decimal::new(3, 1),
-        },
-        ModelPrice {
-            model: "large".to_owned(),
-            input: Decimal::new(15, 0),
-            output: Decimal::new(75, 0),
-            cached: Decimal::new(15, 1),
-        },
-    ];
-    hold::write_book(conn, 1, &models, &actor, then).await.widen()?;
-    let grant = pocket::Grant {
-        tenant_id: TenantId::parse(HOLDER).map_err(invalid)?,
-        currency: credits()?,
-        pocket: Pocket::parse("promotion").map_err(invalid)?,
-        amount: MinorUnits::new(300),
-        priority: None,
-        expires_at: now.checked_add_signed(TimeDelta::days(25)),
-        reference: Reference::parse("promotion:2026-11").map_err(invalid)?,
-        reason: Some(Reason::parse("For trying the summaries").map_err(invalid)?),
-    };
-    pocket::grant(conn, &grant, &actor, then).await.widen()?;
-    Ok(())
-}
-
-fn credits() -> Result<CurrencyCode, Fault> {
-    CurrencyCode::parse("CREDIT").map_err(invalid)
-}
-
-/// One job that was paid by what it used, one that failed, one at work and one that waits: how long ago, and what.
-fn jobs() -> Result<Vec<(TimeDelta, Deed)>, Fault> {
-    let job = |number: u8| HoldId::parse(format!("demo-summary-{number}")).map_err(invalid);
-    let tier = || Asked::Tier(TIER.0.to_owned());
-    let place = |number: u8, asked: Asked, ttl_secs: Option<i32>, queue: Option<&'static str>| {
-        Ok::<_, Fault>(Deed::Place(Box::new(Ask {
-            hold_id: job(number)?,
-            tenant_id: TenantId::parse(HOLDER).map_err(invalid)?,
-            currency: credits()?,
-            asked,
-            allow_partial: false,
-            max_in_flight: None,
-            ttl_secs,
-            budget: None,
-            session: None,
-            dedupe_key: None,
-            fingerprint: None,
-            queue,
-        })))
-    };
-    let call = |number: u8, call_id: &str, input: i64, output: i64, cached: i64| {
-        let metered = Metered::Tokens { model: "small".to_owned(), input, output, cached };
-        Ok::<_, Fault>(Deed::Use { hold_id: job(number)?, call: Call { call_id: call_id.to_owned(), metered } })
-    };
-    let (long_ago, later, just_now) = (TimeDelta::days(5), TimeDelta::days(4), TimeDelta::minutes(10));
-    Ok(vec![
-        // 12,300 and 3,900 micro-dollars, which are 17 credits of the 20 that were held.
-        (long_ago, place(1, tier(), None, None)?),
-        (long_ago, Deed::Start { hold_id: job(1)?, lease_secs: None }),
-        (long_ago, call(1, "call-1", 2_000, 400, 1_000)?),
-        (long_ago, call(1, "call-2", 500, 120, 2_000)?),
-        (long_ago, Deed::End { hold_id: job(1)?, end: End::ByUsage }),
-        (later, place(2, Asked::Amount(MinorUnits::new(50)), None, None)?),
-        (later, Deed::Start { hold_id: job(2)?, lease_secs: None }),
-        (later, Deed::End { hold_id: job(2)?, end: End::Release }),
-        (just_now, place(3, tier(), Some(WEEK_SECS), None)?),
-        (just_now, Deed::Start { hold_id: job(3)?, lease_secs: None }),
-        (just_now, call(3, "call-1", 1_500, 300, 0)?),
-        (TimeDelta::minutes(1), place(4, tier(), Some(WEEK_SECS), Some("priority"))?),
-    ])
 }
 
 fn invalid(error: crate::ids::InvalidName) -> Fault {
@@ -466,6 +379,8 @@ impl Filled {
             secret.as_ref().map_or_else(|| "…".to_owned(), |secret| secret.expose_secret().to_owned())
         };
         let (token, key) = (secret(&args.api_token), secret(&args.payme.payme_key));
+        let slot_orders: Vec<&str> = self.slot_orders.iter().map(OrderId::as_str).collect();
+        let (slot_orders, price) = (slot_orders.join(" and "), slots::STARS.get());
         let orders: Vec<String> =
             self.open_orders.iter().take(4).map(|order| format!("--one-time-account order_id={order}")).collect();
         println!(
@@ -475,6 +390,8 @@ This is a demonstration: the data is invented, the keys are known to everybody.
   Support desk       http://{address}/console (as dilnoza, an agent, or rustam, an approver; password {DEMO_PASSWORD})
   API documentation  http://{address}/docs
   Metrics            http://{address}/metrics
+  Telegram Stars     cargo run --example fake_bot_api -- 8099 http://{address}/telegram/webhook {DEMO_BOT_SECRET}
+                     plays Telegram and its payers at http://127.0.0.1:8100: orders {slot_orders} want one slot, for {price} stars
 
 A balance:
   curl -s -H 'Authorization: Bearer {token}' http://{address}/v1/tenants/acme/balance
