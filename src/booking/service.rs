@@ -41,7 +41,7 @@ pub async fn create_resource(
 }
 
 /// Makes slots of a resource, all or none. One that is there already with the same bounds and prices is taken for
-/// made. `new` is asked for the slots once the resource's zone is known.
+/// made; the second value says whether any is new. `new` is asked for the slots once the resource's zone is known.
 ///
 /// # Errors
 /// [`ResourceRefusal`].
@@ -51,11 +51,11 @@ pub async fn create_slots(
     prices: &[Price],
     new: impl Fn(&Resource) -> Vec<NewSlot>,
     now: DateTime<Utc>,
-) -> Result<Vec<Slot>, Error<ResourceRefusal>> {
+) -> Result<(Vec<Slot>, bool), Error<ResourceRefusal>> {
     let (resource_no, resource) = store::find_resource(conn, resource_id)
         .await?
         .ok_or_else(|| Error::Refused(ResourceRefusal::UnknownResource(resource_id.clone())))?;
-    let mut slots = Vec::new();
+    let (mut slots, mut any_new) = (Vec::new(), false);
     // One order for everybody: two requests that make the same slots wait for each other only one way round.
     let mut wanted = new(&resource);
     wanted.sort_by_key(|slot| slot.starts_at);
@@ -66,6 +66,7 @@ pub async fn create_slots(
             && let Some(slot_id) = store::insert_slot(conn, resource_no, starts_at, ends_at, now).await?
         {
             store::insert_prices(conn, slot_id, prices).await?;
+            any_new = true;
             slots.push(slot(slot_id));
             continue;
         }
@@ -83,7 +84,7 @@ pub async fn create_slots(
         }
         slots.push(slot(slot_id));
     }
-    Ok(slots)
+    Ok((slots, any_new))
 }
 
 /// Takes a slot out of sale. It again changes nothing.

@@ -48,6 +48,18 @@ impl Standing {
         self.holds.iter().find(|hold| hold.is_alive(now))
     }
 
+    /// Whether the order holds the slot by a checkout.
+    #[must_use]
+    pub fn is_held_for_checkout(&self, order_id: &OrderId, now: DateTime<Utc>) -> bool {
+        self.holder(now).is_some_and(|hold| hold.order_id == *order_id && hold.payment_id.is_none())
+    }
+
+    /// Whether the order that asks, which doesn't hold the slot, can never get it any more.
+    #[must_use]
+    pub fn is_over(&self, now: DateTime<Utc>) -> bool {
+        self.withdrawn || self.starts_at <= now || self.approved_before
+    }
+
     /// Free, or held by a hold that is past its time, and not booked, and not begun.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use sqlx::PgConnection;
 use tokio::sync::Mutex;
 
 use super::owed::{Fee, Owed};
-use super::store::{self, Decided, Owing};
+use super::store::{self, Decided, Owing, OwingWallet};
 use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::{Error, Fault, Remedy};
@@ -382,7 +382,7 @@ async fn take(
     wallets: &Wallets,
     taken: &OnceLock<(i64, i64)>,
     waiting: Waiting,
-) -> Result<Vec<i64>, Fault> {
+) -> Result<Vec<OwingWallet>, Fault> {
     let limit = match waiting {
         Waiting::PassOver => CHUNK_WALLETS,
         Waiting::Wait => WAITING_CHUNK_WALLETS,
@@ -392,7 +392,7 @@ async fn take(
     }
     let mut after = wallets.after.lock().await;
     let locked = store::lock_owing_wallets(conn, calendar, *after, wallets.to, limit, waiting).await?;
-    if let Some(last) = locked.iter().copied().max() {
+    if let Some(last) = locked.iter().map(|wallet| wallet.wallet_id).max() {
         taken.get_or_init(|| (*after, last));
         *after = last;
     }
@@ -403,7 +403,7 @@ async fn take(
 async fn decide_chunk(
     conn: &mut PgConnection,
     calendar: &Calendar,
-    wallets: &[i64],
+    wallets: &[OwingWallet],
     now: DateTime<Utc>,
 ) -> Result<ChunkDone, Error<ChunkEnd>> {
     if wallets.is_empty() {

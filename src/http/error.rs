@@ -377,6 +377,9 @@ impl From<GiveBackRefusal> for Problem {
             GiveBackRefusal::BoughtSlot(_) => {
                 Self::unprocessable("goes_through_booking", "Cancel the booking that it paid", detail)
             }
+            GiveBackRefusal::StaysSpent(_) => {
+                Self::unprocessable("stays_spent", "Its booking was cancelled without giving it back", detail)
+            }
             GiveBackRefusal::KeptElsewhere { .. } => {
                 Self::unprocessable("kept_elsewhere", "The money is in another wallet", detail)
             }

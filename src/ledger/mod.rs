@@ -27,7 +27,7 @@ pub use entry::{Entry, Floor, Metadata, MetadataError, PostedRow};
 pub use error::Refusal;
 pub use kind::{CustomKind, Direction, Kind};
 pub use post::{
-    LockedWallet, LockedWallets, divide, find, lock_wallet, lock_wallets, open_wallet, post, post_in_locked,
-    post_or_leave_out, rehearse,
+    LockedWallet, LockedWallets, divide, find, given_back, lock_wallet, lock_wallets, open_wallet, post,
+    post_in_locked, post_or_leave_out, rehearse,
 };
 pub use statement::{Balance, StatementPage, StatementQuery, balance, row, statement};

@@ -219,6 +219,19 @@ pub async fn find(
     store::find(conn, tenant_id, currency, kind, reference).await
 }
 
+/// How much of a row was given back.
+///
+/// # Errors
+/// A fault.
+pub async fn given_back(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    currency: &CurrencyCode,
+    seq: i64,
+) -> Result<crate::money::MinorUnits, Fault> {
+    store::given_back(conn, tenant_id, currency, seq).await
+}
+
 type WalletIds = HashMap<(TenantId, CurrencyCode), i64>;
 
 /// Locks the wallets, opening those that are missing. `asked` names the wallet of each entry.

@@ -391,6 +391,27 @@ pub async fn read_originals(
         .collect()
 }
 
+/// How much of a row was given back.
+pub async fn given_back(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    currency: &CurrencyCode,
+    seq: i64,
+) -> Result<MinorUnits, Fault> {
+    let sum = sqlx::query_scalar!(
+        r#"-- ledger::given_back
+           SELECT coalesce(sum(y.amount), 0)::bigint AS "sum!"
+             FROM wallets w JOIN wallet_transactions y ON y.wallet_id = w.wallet_id
+            WHERE w.tenant_id = $1 AND w.currency = $2 AND y.original_seq = $3"#,
+        tenant_id.as_str(),
+        currency.as_str(),
+        seq,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(MinorUnits::new(sum))
+}
+
 /// Writes the rows, moves the heads and leaves the checkpoints that came due, in one statement.
 pub async fn write(conn: &mut PgConnection, decision: &Decision) -> Result<(), Fault> {
     let rows: Vec<&DecidedRow> = decision.rows.iter().flatten().collect();

@@ -45,7 +45,7 @@ pub enum OrderStatus {
     Paid,
     /// Paid and given back; it isn't sold again.
     Refunded,
-    /// Its time is over.
+    /// Its time is over, or that of its slot, or of the hold that it had of it.
     Expired,
     /// Withdrawn.
     Closed,
@@ -226,8 +226,16 @@ pub async fn find_with_status(
 ) -> Result<Option<(Order, OrderStatus)>, Fault> {
     let Some(order) = find(conn, order_id).await? else { return Ok(None) };
     let standing = standing(conn, order_id, super::Mode::Live, lifetime, now).await?;
-    let held = is_held(conn, &order).await?;
-    let status = status(&order, standing.as_ref(), held, now);
+    let slot = match order.slot_id {
+        Some(slot_id) => Some(booking::read(conn, slot_id, order_id).await?),
+        None => None,
+    };
+    let held = slot.as_ref().is_some_and(|slot| slot.standing.is_held_for_checkout(order_id, slot.now));
+    let status = match status(&order, standing.as_ref(), held, now) {
+        // It can never get its slot any more, whoever pays it.
+        OrderStatus::Open if slot.is_some_and(|slot| slot.standing.is_over(slot.now)) => OrderStatus::Expired,
+        status => status,
+    };
     Ok(Some((order, status)))
 }
 

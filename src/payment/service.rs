@@ -223,7 +223,7 @@ pub async fn cancel(
         }
         State::Performed { performed_at } => {
             match payment.mode {
-                Mode::Live if slot::keeps_money(conn, &payment).await? => {
+                Mode::Live if slot::spent_on(conn, &payment).await? != slot::SpentOn::Nothing => {
                     return Err(Error::Refused(Refusal::MoneySpent {
                         available: MinorUnits::ZERO,
                         needed: payment.amount,

@@ -8,7 +8,8 @@ use super::{Mode, Payment, Refusal, Terms, order};
 use crate::booking::{self, Booked, Locked, RefundTo};
 use crate::fault::{Error, Fault};
 use crate::ids::{OrderId, Pocket, Reference};
-use crate::ledger::{Entry, Floor, Kind, Metadata};
+use crate::ledger::{self, Entry, Floor, Kind, Metadata};
+use crate::money::MinorUnits;
 use crate::outbox::{Event, EventKind};
 
 /// How the references of rows begin that say what a slot cost.
@@ -83,13 +84,38 @@ pub async fn book(conn: &mut PgConnection, payment: &Payment) -> Result<Outcome,
     }
 }
 
-/// Whether a performed payment bought a slot and its money isn't back in the wallet. Then its provider can't take
-/// it: other money that may be there is not this payment's. The payment is locked, and whoever cancels a booking
-/// locks it, too.
-pub async fn keeps_money(conn: &mut PgConnection, payment: &Payment) -> Result<bool, Fault> {
-    let Some(order_id) = &payment.order_id else { return Ok(false) };
-    let booking = booking::find_booking_of_order(conn, order_id).await?;
-    Ok(booking.is_some_and(|booking| booking.refund != Some(RefundTo::Wallet)))
+/// Where the money of a performed payment is, as far as slots are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpentOn {
+    /// It bought no slot, or it is back in the wallet.
+    Nothing,
+    /// A booking that stands, or whose money is on its way to the payer.
+    Booking,
+    /// A booking that was cancelled, and its money stays spent.
+    CancelledBooking,
+}
+
+/// What a performed payment's money was spent on. While it is a slot its provider can't take the payment back: other
+/// money that may be in the wallet is not this payment's. The payment is locked, and whoever cancels a booking locks
+/// it, too.
+pub async fn spent_on(conn: &mut PgConnection, payment: &Payment) -> Result<SpentOn, Fault> {
+    let Some(order_id) = &payment.order_id else { return Ok(SpentOn::Nothing) };
+    let Some(booking) = booking::find_booking_of_order(conn, order_id).await? else { return Ok(SpentOn::Nothing) };
+    match booking.refund {
+        Some(RefundTo::Wallet) => Ok(SpentOn::Nothing),
+        None | Some(RefundTo::Payer) => Ok(SpentOn::Booking),
+        Some(RefundTo::Nobody) => {
+            // The desk may have given it back into the wallet since.
+            let (tenant_id, currency) = (&payment.tenant_id, &payment.currency);
+            let (seq, amount) =
+                ledger::find(conn, tenant_id, currency, &Kind::Booking, &reference(booking.booking_id)?)
+                    .await?
+                    .ok_or_else(|| Fault::new("a booking has no row of what it cost"))?;
+            let back = ledger::given_back(conn, tenant_id, currency, seq).await?;
+            let all = amount.checked_add(back).is_some_and(MinorUnits::is_zero);
+            Ok(if all { SpentOn::Nothing } else { SpentOn::CancelledBooking })
+        }
+    }
 }
 
 /// `booking:<number>`.

@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::fee::owed::FirstMonth;
 use crate::fee::plan::{NewSubscription, Plan, PlanId, Subscription};
 use crate::ids::TenantId;
-use crate::money::{CurrencyCode, MinorUnits, Month};
+use crate::money::{CurrencyCode, Exponent, MinorUnits, Month};
 
 pub async fn currency_exists(conn: &mut PgConnection, currency: &CurrencyCode) -> Result<bool, Fault> {
     Ok(sqlx::query_scalar!(
@@ -69,29 +69,45 @@ pub async fn read_plan(conn: &mut PgConnection, plan_id: &PlanId) -> Result<(Str
     Ok((row.name, CurrencyCode::from_column(row.currency)?, MinorUnits::new(row.amount)))
 }
 
-/// The prices of plans, each from its month on, the earliest first.
-pub type Prices = HashMap<String, Vec<(NaiveDate, MinorUnits)>>;
+/// The prices of plans.
+pub type Prices = HashMap<String, PlanPrices>;
+
+/// The prices of a plan.
+pub struct PlanPrices {
+    /// The digits of its currency.
+    pub exponent: Exponent,
+    /// Each from its month on, the earliest first.
+    from: Vec<(NaiveDate, MinorUnits)>,
+}
 
 /// The prices of these plans. Of a month that has begun they don't change any more.
 pub async fn read_prices(conn: &mut PgConnection, plans: &[String]) -> Result<Prices, Fault> {
     let rows = sqlx::query!(
         "-- fee::read_prices
-         SELECT plan_id, from_month, amount FROM plan_prices WHERE plan_id = ANY ($1) ORDER BY plan_id, from_month",
+         SELECT r.plan_id, r.from_month, r.amount, c.exponent
+           FROM plan_prices r
+           JOIN plans p ON p.plan_id = r.plan_id
+           JOIN currencies c ON c.code = p.currency
+          WHERE r.plan_id = ANY ($1)
+          ORDER BY r.plan_id, r.from_month",
         plans,
     )
     .fetch_all(conn)
     .await?;
     let mut prices = Prices::new();
     for row in rows {
-        prices.entry(row.plan_id).or_default().push((row.from_month, MinorUnits::new(row.amount)));
+        let exponent = Exponent::from_column(row.exponent)?;
+        let of_plan = prices.entry(row.plan_id).or_insert_with(|| PlanPrices { exponent, from: Vec::new() });
+        of_plan.from.push((row.from_month, MinorUnits::new(row.amount)));
     }
     Ok(prices)
 }
 
-/// A plan's price of a month: the last one that begins by then.
-pub fn price_of(prices: &Prices, plan_id: &str, month: Month) -> Option<MinorUnits> {
-    let of_plan = prices.get(plan_id)?;
-    of_plan.iter().rev().find(|(from_month, _)| *from_month <= month.first_day()).map(|(_, amount)| *amount)
+impl PlanPrices {
+    /// The price of a month: the last one that begins by then.
+    pub fn of(&self, month: Month) -> Option<MinorUnits> {
+        self.from.iter().rev().find(|(from_month, _)| *from_month <= month.first_day()).map(|(_, amount)| *amount)
+    }
 }
 
 pub async fn list_plans(conn: &mut PgConnection, month: Month) -> Result<Vec<Plan>, Fault> {

@@ -131,6 +131,9 @@ pub async fn cancel(
     json: Json<Cancellation>,
 ) -> Result<Response, Problem> {
     let body = json.body;
+    if body.refund.as_deref() == Some("none") && body.refund_to.is_some() {
+        return Err(Problem::invalid_field("refund_to", "goes with a refund, and refund is none"));
+    }
     let ask = Unbook {
         booking_id,
         wish: match body.refund.as_deref() {

@@ -121,7 +121,7 @@ pub struct GiveBackBody {
          content_type = "application/problem+json"),
         (status = 409, description = "payment_gone, refund_asked, case_open, idempotency_key_reused",
          body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 422, description = "goes_through_provider, goes_through_booking, kept_elsewhere",
+        (status = 422, description = "goes_through_provider, goes_through_booking, stays_spent, kept_elsewhere",
          body = ProblemDocument, content_type = "application/problem+json")))]
 pub async fn create(
     caller: Caller<SupportApprove>,

@@ -192,7 +192,7 @@ pub async fn create_resource(
 
 /// Makes slots, all or none. A slot that is there already with the same bounds and prices is taken for made.
 #[utoipa::path(post, path = "/v1/slots", tag = "bookings", request_body = NewSlots,
-    responses((status = 201, body = SlotPage),
+    responses((status = 201, body = SlotPage), (status = 200, description = "They were there", body = SlotPage),
         (status = 404, description = "resource_not_found, currency_not_found", body = ProblemDocument,
          content_type = "application/problem+json"),
         (status = 409, description = "slot_overlaps, slot_prices_differ", body = ProblemDocument,
@@ -224,7 +224,7 @@ pub async fn create(
         _ => return Err(Problem::invalid("give starts_at and ends_at, or a pattern")),
     };
     let now = caller.app.clock.now();
-    let slots = caller
+    let (slots, any_new) = caller
         .db()
         .run("slots_create", |conn| {
             async move {
@@ -238,7 +238,8 @@ pub async fn create(
         })
         .await?;
     let items = slots.iter().map(|slot| SlotBody::new(slot, shown.clone())).collect();
-    Ok((StatusCode::CREATED, axum::Json(SlotPage { items, next: None })))
+    let code = if any_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((code, axum::Json(SlotPage { items, next: None })))
 }
 
 enum Wanted {

@@ -180,6 +180,7 @@ pub async fn give_back(
             GiveBackRefusal::Asked(_) => w.stars_on_their_way.to_owned(),
             GiveBackRefusal::CaseOpen(_) => w.moment_case_opened.to_owned(),
             GiveBackRefusal::BoughtSlot(_) => w.stars_bought_slot.to_owned(),
+            GiveBackRefusal::StaysSpent(_) => w.stars_stay_spent.to_owned(),
             GiveBackRefusal::KeptElsewhere { .. } => w.stars_elsewhere.to_owned(),
             GiveBackRefusal::Ledger(refusal) => refusals::words(language, None, &refusal.into()),
         },

@@ -14,6 +14,7 @@ use crate::ids::TenantId;
 use crate::inquiry::{self, DueLine, PaymentLine, Story};
 use crate::ledger::{self, Kind};
 use crate::money::{Currency, CurrencyCode, MinorUnits};
+use crate::payment;
 use crate::payment::prepaid::{self, refund};
 use crate::tenant;
 
@@ -30,6 +31,8 @@ struct TransactionPage {
     hold_id: Option<HoldId>,
     /// For a top-up that is still here.
     way_back: Option<WayBack>,
+    /// Whether it paid a booking that stands.
+    is_booked: bool,
     form_key: String,
 }
 
@@ -111,6 +114,12 @@ pub async fn page(
     } else {
         None
     };
+    // The desk is refused it, so the page doesn't offer it.
+    let mut story = story;
+    let is_booked = payment::is_of_standing_booking(&mut conn, &tenant_id, &code, seq).await?;
+    if is_booked {
+        story.left = None;
+    }
     let hold_id = Some(story.row.metadata.to_value())
         .filter(|_| story.row.kind == Kind::HoldCharge)
         .and_then(|about| HoldId::parse(about.get("hold_id")?.as_str()?).ok());
@@ -122,6 +131,7 @@ pub async fn page(
         rule,
         hold_id,
         way_back,
+        is_booked,
         form_key: super::desk::form_key(),
         frame: staff.frame,
     })

@@ -155,6 +155,7 @@ words! {
     stars_short: "Hozir yetarli emas. Yetmaydi:" | "Сейчас не хватает. Не хватает:" | "There isn't enough now. Missing:";
     stars_on_their_way: "Toʻlov toʻlovchiga qaytmoqda." | "Платёж уже возвращается плательщику." | "The payment is on its way back to its payer.";
     stars_bought_slot: "Toʻlov vaqt sotib olgan: band qilishni bekor qiling, pul u bilan qaytadi." | "Платёж купил слот: отмените бронь, деньги вернутся вместе с ней." | "The payment bought a slot: cancel the booking, and the money goes back with it.";
+    stars_stay_spent: "Toʻlov olgan band qilish pulsiz bekor qilingan: avval uning qatorini hamyonga qaytaring." | "Бронь, которую купил платёж, отменена без возврата: сначала верните её строку в кошелёк." | "The booking that the payment bought was cancelled without giving the money back: refund its row into the wallet first.";
     stars_elsewhere: "Odam bu pulni boshqa hamyonga oʻtkazgan." | "Человек перевёл эти деньги в другой кошелёк." | "A person has put this money into another wallet.";
     slots: "Vaqtlar" | "Слоты" | "Slots";
     slot: "Vaqt" | "Слот" | "Slot";

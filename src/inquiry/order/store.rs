@@ -38,7 +38,8 @@ pub async fn order_story(conn: &mut PgConnection, order_id: &OrderId) -> Result<
                       concat_ws(' ', query_id, payer, refusal), 3
                  FROM checkouts WHERE named_order = $1
                UNION ALL
-               SELECT held_at, 'held', 'slot ' || slot_id || ' until ' || held_until::text, 4
+               SELECT held_at, 'held', concat('slot ', slot_id, ' until ',
+                      to_char(held_until AT TIME ZONE 'Asia/Tashkent', 'YYYY-MM-DD HH24:MI:SS')), 4
                  FROM slot_holds WHERE order_id = $1
                UNION ALL
                SELECT ended_at, 'hold_ended', 'slot ' || slot_id, 5

@@ -12,7 +12,8 @@ use crate::funding;
 use crate::ids::{Actor, Pocket, Reason, Reference, TenantId};
 use crate::ledger::{self, Entry, Floor, Kind, Metadata};
 use crate::money::MinorUnits;
-use crate::payment::{Payment, State, slot, store as payments};
+use crate::payment::slot::{self, SpentOn};
+use crate::payment::{Payment, State, store as payments};
 
 /// How the references of rows begin that set money aside for its way back.
 pub const GIVE_BACK_REFERENCE_PREFIX: &str = "refund-task:";
@@ -38,6 +39,12 @@ pub enum GiveBackRefusal {
     /// It bought a slot.
     #[error("payment {0} bought a slot: cancel the booking, and its money goes back with it")]
     BoughtSlot(i64),
+    /// It bought a slot, and its booking was cancelled without giving it back.
+    #[error(
+        "payment {0} bought a slot whose booking was cancelled, and its money stays spent: refund the booking's row \
+         into the wallet first"
+    )]
+    StaysSpent(i64),
     /// A person gave it to somebody else.
     #[error("a person has put the money of payment {payment_id} into another wallet than that of {tenant_id}")]
     KeptElsewhere {
@@ -82,8 +89,10 @@ pub async fn give_back(
     if giving_back.is_set_aside(Some(received)) {
         return refused(GiveBackRefusal::CaseOpen(payment_id));
     }
-    if slot::keeps_money(conn, &payment).await? {
-        return refused(GiveBackRefusal::BoughtSlot(payment_id));
+    match slot::spent_on(conn, &payment).await? {
+        SpentOn::Nothing => {}
+        SpentOn::Booking => return refused(GiveBackRefusal::BoughtSlot(payment_id)),
+        SpentOn::CancelledBooking => return refused(GiveBackRefusal::StaysSpent(payment_id)),
     }
     if let Some(case_id) = giving_back.kept_by_case {
         let reference = super::case::reference(case_id, "in")?;

@@ -110,6 +110,7 @@ pub async fn receive(
 ) -> Result<Received, Error<Refusal>> {
     let locked = lock_order_and_slot(conn, &receipt.named_order).await?;
     if let Some(outcome) = decided_before(conn, &receipt.key).await? {
+        note_difference(conn, outcome.payment_id, receipt, now).await?;
         return Ok(Received::Already(outcome));
     }
     if receipt.currency != book.as_str() || !receipt.amount.is_positive() {
@@ -145,6 +146,33 @@ pub async fn receive(
         Decision::Person(why) => open_mismatch(conn, receipt, &payment, why, now).await?,
     }
     Ok(Received::New(Outcome { payment_id: payment.payment_id, decision }))
+}
+
+/// The provider's id of a payment is the key of the money. Told again with another content, nothing of it is booked;
+/// but one of the two is not what happened, and a person has to know.
+async fn note_difference(
+    conn: &mut PgConnection,
+    payment_id: i64,
+    receipt: &Receipt,
+    now: DateTime<Utc>,
+) -> Result<(), Fault> {
+    let Some(booked) = store::told_otherwise(conn, payment_id, receipt).await? else { return Ok(()) };
+    let new = NewCase {
+        provider: receipt.key.provider,
+        kind: CaseKind::UnreadUpdate,
+        subject: format!("{}:differs", receipt.key.external_id),
+        payment_id: None,
+        why: format!(
+            "Payment {} is in the book as {booked}, and was told again as {} {} from payer {} for order {:?}. Nothing was \
+             booked for that: ask the provider which is true.",
+            receipt.key.external_id,
+            receipt.amount.get(),
+            receipt.currency,
+            receipt.payer,
+            receipt.named_order
+        ),
+    };
+    case::open(conn, &new, now).await.map(|_| ())
 }
 
 async fn decided_before(conn: &mut PgConnection, key: &PaymentKey) -> Result<Option<Outcome>, Fault> {

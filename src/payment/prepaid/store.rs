@@ -153,6 +153,28 @@ pub async fn find_receipt(conn: &mut PgConnection, payment_id: i64) -> Result<Op
     row.map(|row| Decision::from_columns(&row.decision, row.why.as_deref())).transpose()
 }
 
+/// What a payment was booked as, in words, if that isn't what is told now.
+pub async fn told_otherwise(
+    conn: &mut PgConnection,
+    payment_id: i64,
+    receipt: &Receipt,
+) -> Result<Option<String>, Fault> {
+    Ok(sqlx::query_scalar!(
+        r#"-- prepaid::told_otherwise
+           SELECT format('%s %s from payer %s for order "%s"', p.amount, p.currency, r.payer, r.named_order) AS "booked!"
+             FROM receipts r JOIN payments p ON p.payment_id = r.payment_id
+            WHERE r.payment_id = $1
+              AND (p.amount, p.currency, r.payer, r.named_order) IS DISTINCT FROM ($2::bigint, $3::text, $4::text, $5::text)"#,
+        payment_id,
+        receipt.amount.get(),
+        receipt.currency,
+        receipt.payer,
+        receipt.named_order,
+    )
+    .fetch_optional(conn)
+    .await?)
+}
+
 pub async fn find_known(
     conn: &mut PgConnection,
     provider: &str,

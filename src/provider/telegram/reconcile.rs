@@ -57,6 +57,20 @@ impl Telegram {
         Ok(found)
     }
 
+    /// A list that has fewer lines than were read before is not the one that was read: it is read from its beginning,
+    /// which books nothing twice, and a person hears of it.
+    async fn note_other_list(&self, bot: &Bot, lines_read: i64, lines: i64) -> Result<(), Fault> {
+        let bot_id = bot.bot_id;
+        let why = format!(
+            "The list of bot {bot_id} ends before line {lines}, and {lines_read} lines were read of it before. A list only \
+             grows, so this is another one (another bot under this number, or another server). It is read from its \
+             beginning; what it has is in the book, and what only the first list had is not confirmed any more."
+        );
+        self.open_case(CaseKind::UnreadLine, format!("{bot_id}:another-list"), None, why).await?;
+        let mut conn = self.db.pool().acquire().await?;
+        store::restart_cursor(&mut conn, bot_id).await
+    }
+
     /// Says once that a list can't be read, and then again when it was read in between: it is tried each minute.
     fn note_unreadable(&self, bot_id: i64, error: &CallError) {
         metrics::counter!("hamyon_telegram_lists_unread_total").increment(1);
@@ -76,8 +90,16 @@ impl Telegram {
         let begins_at = cursor.begins_at.map(|begins_at| begins_at.trunc_subsecs(0));
         let mut offset = cursor.lines_read.saturating_sub(OVERLAP_LINES).max(0);
         let mut found: u64 = 0;
+        let mut lines_read = cursor.lines_read;
         loop {
             let page = self.api.star_transactions(bot, offset, PAGE_LINES).await.map_err(Error::Refused)?;
+            let end = offset.saturating_add(i64::try_from(page.len()).unwrap_or(0));
+            if end < lines_read && offset > 0 {
+                // The list only grows, so this is another one, and whatever it holds hasn't been looked at.
+                self.note_other_list(bot, lines_read, end).await?;
+                (offset, lines_read) = (0, 0);
+                continue;
+            }
             let lines: Vec<(&Value, Result<Line, Unread>)> = page.iter().map(|line| (line, read_line(line))).collect();
             let known = self.known(bot, &lines).await?;
             for (line, read) in &lines {

@@ -122,3 +122,15 @@ pub async fn move_cursor(
     .await?;
     Ok(())
 }
+
+/// Moves a bot's place back to the beginning of its list, since that is another list.
+pub async fn restart_cursor(conn: &mut PgConnection, bot_id: i64) -> Result<(), Fault> {
+    sqlx::query!(
+        "-- telegram::restart_cursor
+         UPDATE telegram_statements SET lines_read = 0 WHERE bot_id = $1",
+        bot_id,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}

@@ -87,7 +87,8 @@ impl FakeBotApi {
             calls: Vec::new(),
             script: Box::new(|_| Act::Do),
             now,
-            number: 0,
+            // One that is started again gives no id twice.
+            number: u64::try_from(now).unwrap_or(0),
             balance_shift: 0,
         }));
         let router = Router::new().fallback(answer).with_state(inner.clone());
@@ -121,6 +122,13 @@ impl FakeBotApi {
     /// Telegram's own time, in seconds.
     pub fn set_now(&self, now: i64) {
         self.inner().now = now;
+    }
+
+    /// Loses its memory, as one that is started anew.
+    pub fn forget(&self) {
+        let mut inner = self.inner();
+        inner.lines.clear();
+        inner.charges.clear();
     }
 
     /// Takes a payer's stars for a bot: the charge's id. Nobody is told.

@@ -3,6 +3,7 @@
 
 use chrono::TimeDelta;
 use hamyon::staff::Role;
+use hamyon::support::{Limit, Limits};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -209,4 +210,29 @@ async fn s2_an_approver_gives_back_from_the_rows_page_once_and_an_agent_only_rea
     assert!(page.has("/console/refund-tasks") && !page.has(&path), "{}", page.html);
     stage.give_back().await;
     assert_eq!((stage.api.effects(&charge_id), stage.stars().await), (1, 0));
+}
+
+#[tokio::test]
+async fn what_a_cancelled_booking_kept_goes_back_once_the_desk_has_given_it_back() {
+    let limit = || Limit::parse("XTR=1000").expect("a limit");
+    let limits = Limits { agent: limit(), approver: limit(), request_hours: 24 };
+    let stage = Stage::start_with(|settings| settings.support_limits = limits.into()).await;
+    let slot_id = stage.slot(2).await;
+    stage.order("a", slot_id, ALICE).await;
+    stage.is_told_yes("q", ALICE, "a").await;
+    let charge_id = stage.paid(ALICE, "a").await;
+    let payment_id = payment(&stage, &charge_id).await;
+    let cancel = |refund_to: Option<&str>| json!({ "reason": "ill", "refund": "none", "refund_to": refund_to });
+    let (status, problem) = stage.app.post_with_key("/v1/bookings/1/cancel", "x", &cancel(Some("payer"))).await;
+    assert_eq!((status.as_u16(), &problem["code"]), (400, &json!("invalid_request")), "nothing is ignored");
+    assert_eq!(stage.app.post_with_key("/v1/bookings/1/cancel", "c", &json!({ "reason": "ill" })).await.0, 200);
+    let (status, problem) = ask(&stage, "k1", &payment_id).await;
+    assert_eq!((status, &problem["code"]), (422, &json!("stays_spent")), "{problem}");
+    let refund = json!({ "currency": "XTR", "transaction": 2, "amount": "250", "reason": "goodwill" });
+    let (status, answer) = stage.app.post_with_key("/v1/tenants/acme/refunds", "r", &refund).await;
+    assert!(status.is_success() && answer["status"] == "posted", "{answer}");
+    assert_eq!(ask(&stage, "k2", &payment_id).await.0, 201);
+    stage.give_back().await;
+    assert_eq!((stage.api.effects(&charge_id), stage.stars().await), (1, 0));
+    stage.is_sound().await;
 }

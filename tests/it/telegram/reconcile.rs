@@ -164,6 +164,29 @@ async fn b5_what_a_bot_sold_before_the_book_began_is_nobodys_case_unless_it_name
 }
 
 #[tokio::test]
+async fn a_list_that_became_shorter_is_another_one_and_is_read_from_its_beginning() {
+    let stage = Stage::start().await;
+    stage.top_up_order("t", ALICE, PRICE).await;
+    for _ in 0..30 {
+        stage.api.pay(BOT, ALICE, "t", PRICE);
+    }
+    assert_eq!(stage.reconcile().await, 30);
+    // The other end lost its memory, or is another server.
+    stage.api.forget();
+    let new = stage.api.pay(BOT, BOB, "nothing", PRICE);
+    stage.reconcile().await;
+    assert_eq!(stage.decision(&new).await.0, "person", "what the new list has isn't overlooked");
+    assert!(stage.cases().await.contains(&"unread_line".to_owned()));
+    let cases = stage.cases().await;
+    stage.reconcile().await;
+    assert_eq!(stage.cases().await, cases, "said once");
+    for _ in 0..250 {
+        stage.api.pay(BOT, ALICE, "t", PRICE);
+    }
+    assert_eq!(stage.reconcile().await, 250, "and it goes on");
+}
+
+#[tokio::test]
 async fn a_books_beginning_stays_whoever_starts_later() {
     let stage = Stage::start().await;
     let begins = "SELECT count(DISTINCT begins_at) FROM telegram_statements WHERE begins_at IS NOT NULL";

@@ -264,3 +264,29 @@ async fn money_of_nothing_or_of_another_currency_is_a_persons_and_its_case_says_
     }
     assert_eq!((stage.rows().await.len(), stage.cases().await), (0, vec!["foreign_currency".to_owned(); 3]));
 }
+
+#[tokio::test]
+async fn a_charge_that_is_told_again_with_another_content_books_nothing_and_is_a_case() {
+    let stage = Stage::start().await;
+    stage.top_up_order("t", ALICE, PRICE).await;
+    let now = stage.app.clock.now();
+    let first = paid(1, ALICE, "t", PRICE, "c1", now);
+    stage.tells(&first).await;
+    stage.tells(&first).await;
+    assert_eq!(stage.cases().await, [""; 0], "the same again is nothing");
+    let rows = stage.rows().await;
+    for (number, update) in [
+        paid(2, ALICE, "t", PRICE + 1, "c1", now),
+        paid(3, ALICE, "another", PRICE, "c1", now),
+        paid(4, super::BOB, "t", PRICE, "c1", now),
+    ]
+    .iter()
+    .enumerate()
+    {
+        stage.tells(update).await;
+        assert_eq!((stage.rows().await, stage.cases().await.len()), (rows.clone(), 1), "{number}");
+    }
+    let (_, page) = stage.app.get("/v1/payment-cases?open=true").await;
+    let why = page["items"][0]["why"].as_str().expect("words");
+    assert!(why.contains("250 XTR") && why.contains("251 XTR"), "{why}");
+}
