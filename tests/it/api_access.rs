@@ -15,7 +15,7 @@ use crate::support::app::entry;
 use crate::telegram::{ALICE, PRICE, Stage};
 
 /// Every operation of `/v1` and the scope it needs. A new one must be named here.
-const OPERATIONS: [(&str, &str, Scope); 63] = [
+const OPERATIONS: [(&str, &str, Scope); 65] = [
     ("GET", "/v1/currencies", Scope::LedgerRead),
     ("POST", "/v1/currencies", Scope::CurrenciesWrite),
     ("POST", "/v1/tenants", Scope::TenantsWrite),
@@ -32,7 +32,9 @@ const OPERATIONS: [(&str, &str, Scope); 63] = [
     ("POST", "/v1/slots", Scope::PaymentsWrite),
     ("GET", "/v1/bookings/{booking_id}", Scope::TenantsRead),
     ("POST", "/v1/bookings/{booking_id}/cancel", Scope::PaymentsWrite),
+    ("POST", "/v1/slots/{slot_id}/withdraw", Scope::PaymentsWrite),
     ("GET", "/v1/refund-tasks", Scope::SupportWrite),
+    ("POST", "/v1/refund-tasks", Scope::SupportApprove),
     ("GET", "/v1/payment-cases", Scope::SupportWrite),
     ("POST", "/v1/payment-cases/{case_id}/resolve", Scope::SupportApprove),
     ("POST", "/v1/payment-links", Scope::PaymentsWrite),
@@ -94,6 +96,7 @@ fn body(path: &str) -> Value {
         "/v1/slots" => json!({ "resource_id": "room", "starts_at": "2027-01-01T10:00:00Z",
                                "ends_at": "2027-01-01T11:00:00Z" }),
         "/v1/bookings/{booking_id}/cancel" => json!({ "reason": "a test" }),
+        "/v1/refund-tasks" => json!({ "payment_id": "3", "reason": "a test" }),
         "/v1/payment-cases/{case_id}/resolve" => json!({ "resolution": "refund" }),
         "/v1/plans" => json!({ "plan_id": "new", "name": "New", "price": "1000" }),
         "/v1/plans/{plan_id}/prices" => json!({ "price": "2000", "from_month": "2027-03" }),
@@ -150,6 +153,7 @@ fn call(method: &str, path: &str) -> Call {
         // A hold for each that ends one.
         .replace("{hold_id}", path.rsplit('/').next().filter(|verb| !verb.contains('{')).unwrap_or("start"))
         .replace("{booking_id}", "1")
+        .replace("{slot_id}", "2")
         .replace("{case_id}", "1")
         .replace("{tenant_id}", "acme")
         .replace("{order_id}", order_id)
@@ -163,7 +167,7 @@ fn call(method: &str, path: &str) -> Call {
 }
 
 async fn app() -> TestApp {
-    // A booking, a payment that is a person's, and an order in stars.
+    // A booking, a payment that is a person's, one that can go back, an order in stars, and a free slot.
     let stage = Stage::start().await;
     let (status, answer) = stage.app.post("/v1/webhook-endpoints", &json!({ "url": "https://example.com/hook" })).await;
     assert_eq!(status, 201, "{answer}");
@@ -172,6 +176,9 @@ async fn app() -> TestApp {
     stage.is_told_yes("q", ALICE, "booked").await;
     stage.paid(ALICE, "booked").await;
     stage.paid(ALICE, "nothing").await;
+    stage.top_up_order("paid", ALICE, PRICE).await;
+    stage.paid(ALICE, "paid").await;
+    stage.slot(110).await;
     stage.top_up_order("stars", ALICE, PRICE).await;
     let app = stage.app;
     app.order("order", "acme", "1000").await;
