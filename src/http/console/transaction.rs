@@ -84,7 +84,7 @@ pub async fn page(
     let currency = staff.app.currencies.find(&code).await?.ok_or_else(not_found)?;
     let mut conn = staff.app.db.pool().acquire().await?;
     let tenant = tenant::find(&mut conn, &tenant_id).await?.ok_or_else(not_found)?;
-    let story = inquiry::explain(&mut conn, &tenant_id, &currency, seq).await?.ok_or_else(not_found)?;
+    let mut story = inquiry::explain(&mut conn, &tenant_id, &currency, seq).await?.ok_or_else(not_found)?;
     let w = staff.frame.w;
     let rule = match story.row.kind {
         Kind::TopUp => w.rule_top_up,
@@ -115,7 +115,6 @@ pub async fn page(
         None
     };
     // The desk is refused it, so the page doesn't offer it.
-    let mut story = story;
     let is_booked = payment::is_of_standing_booking(&mut conn, &tenant_id, &code, seq).await?;
     if is_booked {
         story.left = None;
