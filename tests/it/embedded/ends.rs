@@ -4,11 +4,12 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hamyon::db::embedded::{self, Embedded, Origin, ServerUser, Stopped};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, Uid};
 use sqlx::{ConnectOptions, Connection};
 
 use crate::support::cluster;
@@ -117,6 +118,37 @@ async fn a_user_that_forgets_to_stop_leaves_no_server_behind() {
     drop(forgotten);
     assert!(began.elapsed() < Duration::from_secs(1), "dropping waits for nothing");
     poll("the server ends", || !is_running(pid));
+}
+
+#[tokio::test]
+async fn a_program_that_is_being_run_keeps_no_lock_of_ours() {
+    // At stake: a child shares every open file of ours until it has become its program. A lock that ended with the
+    // last copy of its file only would outlive us there: the next one finds it taken, and the server stays.
+    let folder = data_folder();
+    // It ends with the test, also with one that fails.
+    let wanted = Arc::new(());
+    let runners: Vec<_> = (0..4)
+        .map(|_| {
+            let wanted = Arc::downgrade(&wanted);
+            std::thread::spawn(move || {
+                while wanted.strong_count() > 0 {
+                    // With a user to become it is forked, and not made in one step with its program.
+                    let ended = Command::new("true").uid(Uid::effective().as_raw()).status().unwrap();
+                    assert!(ended.success());
+                }
+            })
+        })
+        .collect();
+    for _ in 0..12 {
+        let forgotten = start(folder.path()).await;
+        let pid = server_pid(folder.path());
+        drop(forgotten);
+        poll("the server ends", || !is_running(pid));
+    }
+    drop(wanted);
+    for runner in runners {
+        runner.join().unwrap();
+    }
 }
 
 #[tokio::test]
