@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::batch::Batches;
@@ -77,6 +78,8 @@ pub struct App {
     pub batches: Batches,
     /// Work that runs to its end whether or not its caller waits.
     pub tasks: TaskTracker,
+    /// Cancelled when the service stops: a job that goes on for long ends between two of its steps.
+    pub stopping: CancellationToken,
     /// What `/metrics` shows; none when nothing is recorded.
     pub metrics: Option<PrometheusHandle>,
 }
@@ -103,6 +106,7 @@ impl App {
             clock,
             settings,
             tasks,
+            stopping: CancellationToken::new(),
             metrics,
         })
     }

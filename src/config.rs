@@ -50,7 +50,7 @@ pub struct DatabaseArgs {
     pub database_owner_url_file: Option<PathBuf>,
     /// Most connections of this process
     #[arg(long, env = "HAMYON_DATABASE_CONNECTIONS", default_value_t = 20, global = true,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
+          value_parser = clap::value_parser!(u32).range(4..=1000))]
     pub database_connections: u32,
     /// Where the private server keeps its files [default: /var/lib/hamyon for root, else $XDG_DATA_HOME/hamyon or
     /// ~/.local/share/hamyon]

@@ -141,6 +141,7 @@ async fn fee_run(db: &Database, args: &RunArgs) -> anyhow::Result<ExitCode> {
         workers: args.workers,
         confirmed: args.yes,
         limits: RunLimits { months_max: args.months_max, overdue_percent_max: args.overdue_percent_max },
+        ..RunOptions::default()
     };
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
     bar.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} dues {per_sec} {eta}")?);

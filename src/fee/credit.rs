@@ -43,10 +43,19 @@ pub async fn pay_overdue(
     store::set_charged(conn, &paid.iter().map(|(due, seq)| (due.due_id, *seq)).collect::<Vec<_>>(), now).await?;
     let mut events: Vec<Event> = paid.iter().map(|(due, _)| due.fee.event(EventKind::FeeCharged)).collect();
     let paying: BTreeSet<&TenantId> = paid.iter().map(|(due, _)| &due.fee.tenant_id).collect();
-    let still_owing = store::tenants_owing(conn, &tenants).await?;
+    let unpaid = store::unpaid_of_tenants(conn, &tenants).await?;
+    let still_owing: BTreeSet<&TenantId> = unpaid.iter().map(|(_, tenant_id)| tenant_id).collect();
+    let paid_dues: Vec<i64> = paid.iter().map(|(due, _)| due.due_id).collect();
+    let was_suspended = store::suspended_by(conn, &paid_dues).await?;
+    let unpaid_dues: Vec<i64> = unpaid.iter().map(|(due_id, _)| *due_id).collect();
+    let still_suspended = store::suspended_by(conn, &unpaid_dues).await?;
     for tenant_id in paying {
-        if !still_owing.contains(tenant_id) {
-            events.push(Event { tenant_id: tenant_id.clone(), kind: EventKind::AccessRestored, about: json!({}) });
+        let payment_overdue = still_owing.contains(tenant_id);
+        // Who was kept out is let in as soon as nothing is unpaid for so long any more, and told so at once.
+        let is_let_in = was_suspended.contains(tenant_id) && !still_suspended.contains(tenant_id);
+        if !payment_overdue || is_let_in {
+            let about = json!({ "payment_overdue": payment_overdue });
+            events.push(Event { tenant_id: tenant_id.clone(), kind: EventKind::AccessRestored, about });
         }
     }
     Ok(events)

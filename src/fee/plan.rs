@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 
 use super::owed::FirstMonth;
 use super::store;
-use crate::fault::Error;
+use crate::fault::{Error, Fault};
 use crate::ids::{InvalidName, OrderId, TenantId};
 use crate::ledger;
 use crate::money::{CurrencyCode, MinorUnits, Month, local_day};
@@ -93,17 +93,48 @@ pub enum FeeRefusal {
         /// The month that was given.
         given: Month,
     },
-    /// The plan has another price from that month on.
-    #[error("plan {plan_id} has another price from {month} on, which can't change")]
+    /// The plan has another price from that month on, and nobody said that it is to be replaced.
+    #[error("plan {plan_id} has another price from {month} on ({} in minor units): name it in `replaces` to correct it", there.get())]
     PriceDiffers {
         /// Which plan.
         plan_id: PlanId,
+        /// The price that is there.
+        there: MinorUnits,
         /// From which month on.
         month: Month,
     },
     /// The same plan began on the same day with another policy.
     #[error("this subscription exists with another first_month")]
     SubscriptionDiffers,
+    /// The same plan began on the same day and was cancelled.
+    #[error(
+        "subscription {subscription_id} of this plan began on {started_on} and was cancelled (it ends on {ended_on}), \
+         so nothing more would be charged: begin another one on a day after that, or today with first_month free"
+    )]
+    SubscriptionCancelled {
+        /// Which.
+        subscription_id: i64,
+        /// The day.
+        started_on: NaiveDate,
+        /// Its last day.
+        ended_on: NaiveDate,
+    },
+    /// Another subscription of the same plan pays for the same month.
+    #[error(
+        "subscription {subscription_id} of this plan pays for {month} already, which would be charged twice: {}",
+        match ended_on {
+            Some(day) => format!("it ends on {day}, so begin the new one after that month, or with first_month free"),
+            None => "it goes on; cancel it first".to_owned(),
+        }
+    )]
+    SubscriptionOverlaps {
+        /// The one that is there.
+        subscription_id: i64,
+        /// Its last day, if it ends.
+        ended_on: Option<NaiveDate>,
+        /// The first month that the new one would pay.
+        month: Month,
+    },
     /// It ended on another day.
     #[error("the subscription ends on {ended_on}, which can't change")]
     EndsAlready {
@@ -113,7 +144,7 @@ pub enum FeeRefusal {
     /// The past is fixed.
     #[error("a subscription can end on {earliest} at the earliest, and {given} was given")]
     EndTooEarly {
-        /// Today in the tenant's zone, or the day it began.
+        /// Today in the tenant's zone, or the first day of a later month that is decided.
         earliest: NaiveDate,
         /// The day that was given.
         given: NaiveDate,
@@ -169,7 +200,8 @@ pub async fn list_plans(
     store::list_plans(conn, Month::of(now.date_naive())).await
 }
 
-/// Changes a plan's price from a month on that hasn't begun anywhere. The same again changes nothing.
+/// Changes a plan's price from a month on that hasn't begun anywhere. The same again changes nothing. A price that was
+/// set for that month is corrected by whoever names it in `replaces`: a repeat that comes late replaces nothing else.
 ///
 /// # Errors
 /// [`FeeRefusal`].
@@ -178,13 +210,16 @@ pub async fn change_price(
     plan_id: &PlanId,
     from_month: Month,
     price: MinorUnits,
+    replaces: Option<MinorUnits>,
     now: DateTime<Utc>,
 ) -> Result<()> {
     if !store::plan_exists(conn, plan_id).await? {
         return Err(Error::Refused(FeeRefusal::UnknownPlan(plan_id.clone())));
     }
+    store::lock_prices(conn, plan_id).await?;
+    let there = store::read_price_from(conn, plan_id, from_month).await?;
     // A repeat that comes when the month has begun is a repeat all the same.
-    if store::read_price_from(conn, plan_id, from_month).await? == Some(price) {
+    if there == Some(price) {
         return Ok(());
     }
     // The first zone to see a new day is 14 hours ahead of UTC.
@@ -193,10 +228,11 @@ pub async fn change_price(
     if from_month < earliest {
         return Err(Error::Refused(FeeRefusal::PriceTooEarly { earliest, given: from_month }));
     }
-    if store::insert_price(conn, plan_id, from_month, price, now).await? == price {
-        Ok(())
-    } else {
-        Err(Error::Refused(FeeRefusal::PriceDiffers { plan_id: plan_id.clone(), month: from_month }))
+    match there {
+        Some(there) if replaces != Some(there) => {
+            Err(Error::Refused(FeeRefusal::PriceDiffers { plan_id: plan_id.clone(), there, month: from_month }))
+        }
+        Some(_) | None => Ok(store::insert_price(conn, plan_id, from_month, price, now).await?),
     }
 }
 
@@ -218,12 +254,28 @@ pub async fn subscribe(
     let (_, currency, _) = store::read_plan(conn, &new.plan_id).await?;
     // A run locks the wallet, so there has to be one.
     ledger::open_wallet(conn, &new.tenant_id, &currency, now).await?;
-    let is_new = store::insert_subscription(conn, new, new.first_month.first_owed(new.started_on), now).await?;
+    // Of two that are made at once the second sees the first.
+    store::lock_tenants(conn, std::slice::from_ref(&new.tenant_id)).await?;
+    let first_owed = new.first_month.first_owed(new.started_on);
+    if let Some(other) = store::find_overlapping(conn, new, first_owed).await? {
+        return Err(Error::Refused(FeeRefusal::SubscriptionOverlaps {
+            subscription_id: other.subscription_id,
+            ended_on: other.ended_on,
+            month: first_owed,
+        }));
+    }
+    let is_new = store::insert_subscription(conn, new, first_owed, now).await?;
     let there = store::find_subscription_by_start(conn, new).await?;
-    if there.first_month == new.first_month {
-        Ok((there, is_new))
-    } else {
-        Err(Error::Refused(FeeRefusal::SubscriptionDiffers))
+    if there.first_month != new.first_month {
+        return Err(Error::Refused(FeeRefusal::SubscriptionDiffers));
+    }
+    match there.ended_on {
+        None => Ok((there, is_new)),
+        Some(ended_on) => Err(Error::Refused(FeeRefusal::SubscriptionCancelled {
+            subscription_id: there.subscription_id,
+            started_on: there.started_on,
+            ended_on,
+        })),
     }
 }
 
@@ -238,8 +290,9 @@ pub async fn list_subscriptions(
     store::list_subscriptions(conn, tenant_id).await
 }
 
-/// Ends a subscription on a day, today or later in the tenant's zone; without one, with the month that is
-/// paid: on the last day of the current month. Ending it on the same day again changes nothing.
+/// Ends a subscription on a day, today or later in the tenant's zone, and not before a month that is decided; without
+/// one, with the month that is paid. One that hasn't begun never begins. Ending it on the same day again changes
+/// nothing.
 ///
 /// # Errors
 /// [`FeeRefusal`].
@@ -252,8 +305,13 @@ pub async fn cancel(
 ) -> Result<Subscription> {
     let unknown = || Error::Refused(FeeRefusal::UnknownSubscription { tenant_id: tenant_id.clone(), subscription_id });
     let tenant = tenant::find(conn, tenant_id).await?.ok_or_else(unknown)?;
+    let currency = store::currency_of_subscription(conn, tenant_id, subscription_id).await?.ok_or_else(unknown)?;
+    // A run decides under the wallet's lock. What it has decided by the time we have the lock was paid for.
+    ledger::lock_wallet(conn, tenant_id, &currency, now).await.map_err(|error| match error {
+        Error::Refused(refusal) => Fault::new("a subscription's wallet can't be locked").because(refusal),
+        Error::Fault(fault) => fault,
+    })?;
     let subscription = store::lock_subscription(conn, tenant_id, subscription_id).await?.ok_or_else(unknown)?;
-    let today = local_day(now, tenant.time_zone.zone());
     if let Some(ends) = subscription.ended_on {
         return if ended_on.is_none_or(|day| day == ends) {
             Ok(subscription)
@@ -261,8 +319,13 @@ pub async fn cancel(
             Err(Error::Refused(FeeRefusal::EndsAlready { ended_on: ends }))
         };
     }
-    let earliest = today.max(subscription.started_on);
-    let day = ended_on.unwrap_or_else(|| Month::of(earliest).last_day());
+    let today = local_day(now, tenant.time_zone.zone());
+    let last_decided = store::last_decided_month(conn, subscription_id).await?;
+    let earliest = last_decided.map_or(today, |month| today.max(month.first_day()));
+    let day = ended_on.unwrap_or_else(|| match last_decided {
+        None if today < subscription.started_on => today,
+        _ => Month::of(earliest).last_day(),
+    });
     if day < earliest {
         return Err(Error::Refused(FeeRefusal::EndTooEarly { earliest, given: day }));
     }

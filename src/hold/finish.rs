@@ -8,6 +8,7 @@ use super::price::{credits_for, micro_per_unit};
 use super::state::HoldEnd;
 use super::{EndedBy, Hold, HoldId, Part, Refusal, charge, place, store};
 use crate::fault::{Error, Fault, Widen as _};
+use crate::fee;
 use crate::ids::{Actor, Pocket, Reference};
 use crate::ledger::{self, Entry, Floor, Kind, LockedWallet, Metadata, PostedRow, WalletState};
 use crate::money::MinorUnits;
@@ -216,7 +217,10 @@ pub(super) async fn conclude(
     let rows = ledger::post(conn, &entries, actor, now).await?;
     expire_what_comes_back(conn, hold, locked, &wallet, now).await?;
     let ended = Hold { end: Some(end), ..hold.clone() };
-    outbox::write(conn, &[event(&ended, conclusion)], now).await?;
+    let mut events = vec![event(&ended, conclusion)];
+    // What the hold kept and didn't cost is money again, which pays what is overdue like money that comes in (F5).
+    events.extend(fee::pay_overdue(conn, &[(hold.tenant_id.clone(), hold.currency.clone())], now).await?);
+    outbox::write(conn, &events, now).await?;
     Ok(Ended { hold: ended, rows })
 }
 

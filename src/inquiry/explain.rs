@@ -72,10 +72,7 @@ pub async fn explain(
     for given in store::seqs_giving_back(conn, row.wallet_id, seq).await? {
         given_back.extend(ledger::row(conn, tenant_id, code, given).await?);
     }
-    // As the ledger decides: what went back through its provider isn't the desk's to give, nor is what expired.
-    let unfit = matches!(row.kind, ledger::Kind::TopUpReversal | ledger::Kind::Expiry);
-    let refundable = row.amount.is_negative() && !unfit;
-    let left = if refundable {
+    let left = if ledger::can_be_refunded(&row.kind, row.amount, &row.reference) {
         let back = MinorUnits::sum(given_back.iter().map(|row| row.amount))?;
         row.amount.checked_add(back).and_then(MinorUnits::checked_neg)
     } else {

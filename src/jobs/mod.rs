@@ -7,6 +7,9 @@ mod scheduler;
 
 pub use scheduler::Scheduler;
 
+use sqlx::Postgres;
+use sqlx::pool::PoolConnection;
+
 use crate::allowance;
 use crate::app::App;
 use crate::fault::{Error, Fault};
@@ -104,28 +107,21 @@ impl Job {
         }
     }
 
+    /// Whether one process of many runs it at a time, on a session of its own.
+    #[must_use]
+    pub const fn has_leader(self) -> bool {
+        self.leader_lock().is_some()
+    }
+
     /// Runs the job once, unless another process runs it. Returns how much it did.
     ///
     /// # Errors
     /// A fault; what was done before it stays done.
     pub async fn run(self, app: &App) -> Result<u64, Fault> {
         let Some(key) = self.leader_lock() else { return self.work(app).await };
-        // The lock belongs to a session, so the session is held for as long as the job runs.
-        let mut leader = app.db.pool().acquire().await?;
-        let leads: bool = sqlx::query_scalar("-- jobs::lead\nSELECT pg_try_advisory_lock($1)")
-            .bind(key)
-            .fetch_one(&mut *leader)
-            .await?;
-        if !leads {
-            return Ok(0);
-        }
+        let Some(leader) = Leader::elect(app, key).await? else { return Ok(0) };
         let done = self.work(app).await;
-        let released =
-            sqlx::query("-- jobs::step_down\nSELECT pg_advisory_unlock($1)").bind(key).execute(&mut *leader).await;
-        if released.is_err() {
-            // The lock ends with its session.
-            drop(leader.detach());
-        }
+        leader.step_down(key).await;
         done
     }
 
@@ -148,12 +144,49 @@ impl Job {
     }
 }
 
-/// A run that stops at a limit waits for a person: it is said each time, and nothing is lost by it.
+/// The session that holds a job's lock, for as long as the job runs.
+struct Leader(Option<PoolConnection<Postgres>>);
+
+impl Leader {
+    /// Takes the lock; nothing when another process has it.
+    async fn elect(app: &App, key: i64) -> Result<Option<Self>, Fault> {
+        let mut session = app.db.pool().acquire().await?;
+        let leads: bool = sqlx::query_scalar("-- jobs::lead\nSELECT pg_try_advisory_lock($1)")
+            .bind(key)
+            .fetch_one(&mut *session)
+            .await?;
+        Ok(leads.then_some(Self(Some(session))))
+    }
+
+    /// Gives the lock back, and the session to the others.
+    async fn step_down(mut self, key: i64) {
+        let Some(session) = &mut self.0 else { return };
+        let released =
+            sqlx::query("-- jobs::step_down\nSELECT pg_advisory_unlock($1)").bind(key).execute(&mut **session).await;
+        if released.is_ok() {
+            drop(self.0.take());
+        }
+    }
+}
+
+/// A job that panics, and a session that doesn't answer: the lock ends with its session, so that is not used again.
+impl Drop for Leader {
+    fn drop(&mut self) {
+        if let Some(session) = self.0.take() {
+            drop(session.detach());
+        }
+    }
+}
+
+/// What is beyond a limit waits for a person: it is said each time, and nothing is lost by it.
 async fn fee_run(app: &App) -> Result<u64, Fault> {
-    let options = RunOptions { limits: app.settings.fee_limits, ..RunOptions::default() };
+    let options = RunOptions { limits: app.settings.fee_limits, stop: app.stopping.clone(), ..RunOptions::default() };
     match fee::run(&app.db, &app.clock, options, &|_| {}).await {
         Ok(report) => Ok(report.charged.saturating_add(report.overdue)),
-        Err(Error::Refused(refusal)) => Err(Fault::new("the fee run needs a person").because(refusal)),
+        Err(Error::Refused(refusal)) => {
+            metrics::counter!("hamyon_fee_run_refusals_total", "limit" => refusal.limit()).increment(1);
+            Err(Fault::new("the fee run needs a person").because(refusal))
+        }
         Err(Error::Fault(fault)) => Err(fault),
     }
 }

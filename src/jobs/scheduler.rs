@@ -7,13 +7,17 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_cron_scheduler::JobScheduler;
 use tokio_util::sync::CancellationToken;
 
 use super::Job;
 use crate::app::App;
+use crate::fault::Fault;
+
+/// How many connections to the database a job is reckoned to need, so that others have some left.
+const CONNECTIONS_OF_A_JOB: usize = 3;
 
 /// The running jobs.
 #[expect(missing_debug_implementations, reason = "the scheduler of the library has none")]
@@ -33,6 +37,8 @@ impl Scheduler {
         let ticks = JobScheduler::new().await.context("the scheduler can't be made")?;
         let stop = CancellationToken::new();
         let mut runners = Vec::new();
+        let connections = usize::try_from(app.db.pool().options().get_max_connections())?;
+        let places = Arc::new(Semaphore::new((connections / CONNECTIONS_OF_A_JOB).max(1)));
         for job in Job::ALL {
             let poke = Arc::new(Notify::new());
             poke.notify_one();
@@ -43,7 +49,7 @@ impl Scheduler {
             })
             .with_context(|| format!("the schedule of {} can't be read", job.name()))?;
             ticks.add(tick).await.with_context(|| format!("{} can't be scheduled", job.name()))?;
-            runners.push(tokio::spawn(run_when_poked(job, app.clone(), poke, stop.clone())));
+            runners.push(tokio::spawn(run_when_poked(job, app.clone(), poke, stop.clone(), places.clone())));
         }
         ticks.start().await.context("the scheduler doesn't start")?;
         Ok(Self { app, ticks, stop, runners })
@@ -52,6 +58,7 @@ impl Scheduler {
     /// Stops the jobs, waiting for the runs that are on their way.
     pub async fn stop(mut self) {
         self.stop.cancel();
+        self.app.stopping.cancel();
         // However much waits, stopping doesn't wait for it.
         self.app.deliverer.stop();
         if self.ticks.shutdown().await.is_err() {
@@ -65,14 +72,23 @@ impl Scheduler {
     }
 }
 
-async fn run_when_poked(job: Job, app: Arc<App>, poke: Arc<Notify>, stop: CancellationToken) {
+async fn run_when_poked(job: Job, app: Arc<App>, poke: Arc<Notify>, stop: CancellationToken, places: Arc<Semaphore>) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = poke.notified() => {}
         }
         let name = job.name();
-        let status = match job.run(&app).await {
+        // A leader keeps a session beside those that its work needs; many at once would leave none to anybody.
+        let place = if job.has_leader() { places.acquire().await.ok() } else { None };
+        // A task of its own: a panic is a run that failed, and not the end of the job.
+        let turn = tokio::spawn({
+            let app = app.clone();
+            async move { job.run(&app).await }
+        });
+        let outcome = turn.await.unwrap_or_else(|error| Err(Fault::new("the job panicked").because(error)));
+        drop(place);
+        let status = match outcome {
             Ok(0) => "idle",
             Ok(done) => {
                 tracing::info!(job = name, done, "job {name} did {done}");

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use chrono::{DateTime, Utc};
 
 use super::chain::{Hash, Link};
-use super::{Entry, Floor, Kind, PostedRow, Refusal};
+use super::original::{self, Original};
+use super::{Entry, Floor, PostedRow, Refusal};
 use crate::fault::{Error, Fault};
 use crate::ids::{Actor, Pocket, TenantId};
 use crate::money::{CurrencyCode, MinorUnits};
@@ -122,17 +123,6 @@ pub struct WalletState {
     pub divided: bool,
     /// Those rules, and what is promised to work in progress.
     pub division: Division,
-}
-
-/// A row that may be given back.
-#[derive(Debug, Clone)]
-pub struct Original {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its signed amount.
-    pub amount: MinorUnits,
-    /// The sum of the rows that name it.
-    pub given_back: MinorUnits,
 }
 
 /// What becomes of a debit that is larger than what may be taken.
@@ -253,7 +243,7 @@ pub fn decide(
             }));
         }
         check_form(index, entry).map_err(Error::Refused)?;
-        give_back(index, entry, wallet.wallet_id, &mut known.originals).map_err(Error::Refused)?;
+        original::give_back(index, entry, wallet.wallet_id, &mut known.originals).map_err(Error::Refused)?;
         if short_wallets.contains(&wallet.wallet_id) {
             rows.push(None);
             continue;
@@ -293,51 +283,6 @@ fn check_form(index: usize, entry: &Entry) -> Result<(), Refusal> {
     if kind.names_original() != entry.original_seq.is_some() {
         return Err(Refusal::OriginalMisplaced { index, kind: kind.clone() });
     }
-    Ok(())
-}
-
-/// Σ of what gives an original back never exceeds it (S1); a top-up goes back whole or not at all (P3).
-fn give_back(
-    index: usize,
-    entry: &Entry,
-    wallet_id: i64,
-    originals: &mut HashMap<(i64, i64), Original>,
-) -> Result<(), Refusal> {
-    let Some(seq) = entry.original_seq else { return Ok(()) };
-    let unfit = || Refusal::OriginalUnfit { index, kind: entry.kind.clone(), seq };
-    let original = originals.get_mut(&(wallet_id, seq)).ok_or_else(unfit)?;
-    let fits = match entry.kind {
-        Kind::TopUpReversal => original.kind == Kind::TopUp,
-        // What went back through its provider is not the desk's to give.
-        // Nor is what expired.
-        Kind::Refund => original.amount.is_negative() && !matches!(original.kind, Kind::TopUpReversal | Kind::Expiry),
-        Kind::TopUp
-        | Kind::SubscriptionFee
-        | Kind::Adjustment
-        | Kind::Grant
-        | Kind::Expiry
-        | Kind::HoldCharge
-        | Kind::Booking
-        | Kind::Custom(_) => false,
-    };
-    if !fits {
-        return Err(unfit());
-    }
-    let left = original.amount.checked_add(original.given_back).ok_or_else(unfit)?;
-    let after = left.checked_add(entry.amount).ok_or_else(unfit)?;
-    let within = match entry.kind {
-        Kind::TopUpReversal => after.is_zero(),
-        _ => !after.is_positive(),
-    };
-    if !within {
-        return Err(Refusal::OriginalExceeded {
-            index,
-            seq,
-            left: left.get().saturating_abs(),
-            asked: entry.amount.get().saturating_abs(),
-        });
-    }
-    original.given_back = original.given_back.checked_add(entry.amount).ok_or_else(unfit)?;
     Ok(())
 }
 

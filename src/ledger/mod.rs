@@ -16,6 +16,7 @@ mod currencies;
 mod entry;
 mod error;
 mod kind;
+mod original;
 mod post;
 mod statement;
 mod store;
@@ -26,6 +27,9 @@ pub use currencies::{Currencies, CurrencyRefusal, add_currency};
 pub use entry::{Entry, Floor, Metadata, MetadataError, PostedRow};
 pub use error::Refusal;
 pub use kind::{CustomKind, Direction, Kind};
+pub use original::{
+    CASE_TRANSFER, COVER_TRANSFER, Original, REFUND_TASK_TRANSFER, TRANSFERS, can_be_refunded, is_transfer,
+};
 pub use post::{
     LockedWallet, LockedWallets, divide, find, given_back, lock_wallet, lock_wallets, open_wallet, post,
     post_in_locked, post_or_leave_out, rehearse,

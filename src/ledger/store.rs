@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use super::balance::{DecidedRow, Decision, Division, Original, PocketRule, Promised, WalletState};
+use super::balance::{DecidedRow, Decision, Division, PocketRule, Promised, WalletState};
 use super::chain::Hash;
+use super::original::Original;
 use super::{Entry, Kind};
 use crate::fault::Fault;
 use crate::ids::{Pocket, Reference, TenantId};
@@ -369,7 +370,7 @@ pub async fn read_originals(
     }
     let rows = sqlx::query!(
         r#"-- ledger::read_originals
-           SELECT x.wallet_id, x.seq, x.kind, x.amount,
+           SELECT x.wallet_id, x.seq, x.kind, x.amount, x.reference,
                   coalesce((SELECT sum(y.amount) FROM wallet_transactions y
                              WHERE y.wallet_id = x.wallet_id AND y.original_seq = x.seq), 0)::bigint AS "given_back!"
              FROM (SELECT DISTINCT * FROM unnest($1::bigint[], $2::bigint[]) AS u (wallet_id, seq)) wanted
@@ -383,6 +384,7 @@ pub async fn read_originals(
         .map(|row| {
             let original = Original {
                 kind: Kind::from_column(&row.kind)?,
+                reference: Reference::from_column(row.reference)?,
                 amount: MinorUnits::new(row.amount),
                 given_back: MinorUnits::new(row.given_back),
             };

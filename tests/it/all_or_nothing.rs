@@ -170,6 +170,7 @@ async fn l3_the_api_tells_each_refusal_with_its_code_and_its_place() {
         (posting("acme", "adjustment", "1", "support:1"), 422, "kind_not_postable"),
         (posting("acme", "adjustment", "1", "payment-case:1:in"), 422, "kind_not_postable"),
         (posting("acme", "adjustment", "-1", "refund-task:1:out"), 422, "kind_not_postable"),
+        (posting("acme", "adjustment", "-1", "cover:1:out"), 422, "kind_not_postable"),
     ] {
         let dollars = with(posting("acme", "bonus", "1", "first use"), "currency", json!("USD"));
         let body = batch(&[dollars, posting("acme", "bonus", "1", "good"), item]);

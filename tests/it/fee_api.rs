@@ -26,7 +26,8 @@ async fn shop() -> (TestApp, i64) {
 #[tokio::test]
 async fn every_refusal_says_why_and_writes_nothing() {
     let (app, subscription_id) = shop().await;
-    let cancelled = app.subscribe("acme", "standard", "2026-11-01", "free").await;
+    app.plan("old", "1.00").await;
+    let cancelled = app.subscribe("acme", "old", "2026-12-01", "free").await;
     let cancel = |id: i64| format!("/v1/tenants/acme/subscriptions/{id}/cancel");
     let (status, answer) = app.post(&cancel(cancelled), &json!({ "ended_on": "2026-12-15" })).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
@@ -62,11 +63,37 @@ async fn every_refusal_says_why_and_writes_nothing() {
         ("/v1/plans", plan(json!({ "period": "year" })), 400, "invalid_request"),
         (prices, json!({ "price": "1.00", "from_month": "2026-12" }), 409, "price_too_early"),
         (prices, json!({ "price": "2.00", "from_month": "2027-05" }), 409, "price_differs"),
+        (prices, json!({ "price": "2.00", "from_month": "2027-05", "replaces": "3.00" }), 409, "price_differs"),
+        (prices, json!({ "price": "2.00", "from_month": "2026-12", "replaces": "150000.00" }), 409, "price_too_early"),
+        (prices, json!({ "price": "2.00", "from_month": "2027-05", "replaces": "x" }), 400, "invalid_request"),
         (prices, json!({ "price": "2.00", "from_month": "2027-5" }), 400, "invalid_request"),
         (prices, json!({ "price": "0.00", "from_month": "2027-06" }), 400, "invalid_request"),
         (prices, json!({ "from_month": "2027-06" }), 400, "invalid_request"),
         ("/v1/plans/none/prices", json!({ "price": "2.00", "from_month": "2027-06" }), 404, "plan_not_found"),
         (subscriptions, subscription(json!({ "first_month": "free" })), 409, "subscription_differs"),
+        // One that goes on pays for every month, also for those before and after.
+        (subscriptions, subscription(json!({ "started_on": "2026-12-12" })), 409, "subscription_overlaps"),
+        (
+            subscriptions,
+            subscription(json!({ "started_on": "2026-12-12", "first_month": "free" })),
+            409,
+            "subscription_overlaps",
+        ),
+        (subscriptions, subscription(json!({ "started_on": "2027-03-01" })), 409, "subscription_overlaps"),
+        (subscriptions, subscription(json!({ "started_on": "2026-10-01" })), 409, "subscription_overlaps"),
+        // One that ends pays for its last month, and the same again would pay for nothing.
+        (
+            subscriptions,
+            subscription(json!({ "plan_id": "old", "started_on": "2026-12-31" })),
+            409,
+            "subscription_overlaps",
+        ),
+        (
+            subscriptions,
+            subscription(json!({ "plan_id": "old", "first_month": "free" })),
+            409,
+            "subscription_cancelled",
+        ),
         (subscriptions, subscription(json!({ "first_month": "half" })), 400, "invalid_request"),
         (subscriptions, subscription(json!({ "plan_id": "none" })), 404, "plan_not_found"),
         (subscriptions, subscription(json!({ "started_on": "2026-11-31" })), 400, "invalid_request"),
@@ -121,7 +148,9 @@ async fn the_same_again_is_answered_the_same() {
     let before = app.everything_written().await;
     for (path, body, _) in &first {
         let (status, answer) = app.post(path, body).await;
-        assert_eq!(status, StatusCode::OK, "{path}: {answer}");
+        // What was cancelled meanwhile isn't made again, and whoever believes it runs has to hear that.
+        let expected = if path.ends_with("/subscriptions") { StatusCode::CONFLICT } else { StatusCode::OK };
+        assert_eq!(status, expected, "{path}: {answer}");
     }
     assert_eq!(app.everything_written().await, before);
     // The price of this month is still the first one, and next month's the new one.
@@ -212,4 +241,87 @@ async fn the_terminal_makes_plans_subscribes_cancels_runs_and_says_how_it_stands
     assert!(ended.starts_with("Subscription 1 of acme ends on "), "{ended}");
     assert_eq!(fees(&book, &["cancel", "acme", "1"], 0).await, ended);
     book.is_clean().await;
+}
+
+#[tokio::test]
+async fn f3_a_plan_that_is_taken_again_pays_each_month_once() {
+    let (app, subscription_id) = shop().await;
+    app.fund("acme", 100_000_000).await;
+    let subscriptions = "/v1/tenants/acme/subscriptions";
+    let run = || async {
+        let (status, report) = app.post("/v1/fee-runs", &json!({})).await;
+        assert_eq!(status, StatusCode::OK, "{report}");
+        report["charged"].as_i64().unwrap()
+    };
+    assert_eq!(run().await, 1);
+    let cancel = format!("{subscriptions}/{subscription_id}/cancel");
+    assert_eq!(app.post(&cancel, &json!({})).await.1["ended_on"], "2026-12-31");
+    let again = |day: &str, first: &str| json!({ "plan_id": "standard", "started_on": day, "first_month": first });
+    call(&app, subscriptions, &again("2026-12-12", "full")).await.refused(409, "subscription_overlaps", "December");
+    call(&app, subscriptions, &again("2026-12-12", "prorated")).await.refused(409, "subscription_overlaps", "December");
+    let (status, answer) = app.post(subscriptions, &again("2026-12-12", "free")).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    assert_eq!(run().await, 0, "December is paid");
+    app.clock.advance(TimeDelta::days(31));
+    assert_eq!(run().await, 1, "January once");
+    // Two at once, as a client that repeats itself over midnight makes them.
+    app.plan("other", "1.00").await;
+    let days = ["2027-01-01", "2027-01-02", "2027-01-03", "2027-01-04"];
+    let bodies = days.map(|day| json!({ "plan_id": "other", "started_on": day }));
+    let answers = futures::future::join_all(bodies.iter().map(|body| app.post(subscriptions, body))).await;
+    let made = answers.iter().filter(|(status, _)| *status == StatusCode::CREATED).count();
+    assert_eq!(made, 1, "{answers:?}");
+    assert_eq!(run().await, i64::from(answers[0].0 == StatusCode::CREATED), "only one that has begun is charged");
+}
+
+#[tokio::test]
+async fn what_hasnt_begun_is_cancelled_for_nothing_and_what_is_paid_isnt_cut() {
+    let (app, subscription_id) = shop().await;
+    app.fund("acme", 100_000_000).await;
+    for (day, first) in [("2027-01-15", "full"), ("2027-01-01", "full"), ("2026-12-02", "prorated")] {
+        app.plan(&format!("p{day}"), "1.00").await;
+        let later = app.subscribe("acme", &format!("p{day}"), day, first).await;
+        let (status, answer) = app.post(&format!("/v1/tenants/acme/subscriptions/{later}/cancel"), &json!({})).await;
+        assert_eq!((status, &answer["ended_on"]), (StatusCode::OK, &json!("2026-12-01")), "{answer}");
+    }
+    let run = || async { app.post("/v1/fee-runs", &json!({})).await.1["charged"].as_i64().unwrap() };
+    assert_eq!(run().await, 1);
+    app.clock.advance(TimeDelta::days(31) - TimeDelta::hours(13));
+    assert_eq!(app.clock.now().to_rfc3339(), "2026-12-31T20:00:00+00:00", "one at night in Tashkent");
+    assert_eq!(run().await, 1, "January of the one that runs, nothing of those that never began");
+    let (_, january) = app.get("/v1/fee-runs/2027-01").await;
+    assert_eq!((&january["expected"], &january["charged"]), (&json!(1), &json!(1)), "{january}");
+    // In New York it is still December; January is paid all the same.
+    let moved =
+        Call::new("PATCH", "/v1/tenants/acme").token(&app.token).json(&json!({ "time_zone": "America/New_York" }));
+    assert_eq!(moved.send(&app).await.status, StatusCode::OK);
+    let cancel = format!("/v1/tenants/acme/subscriptions/{subscription_id}/cancel");
+    call(&app, &cancel, &json!({ "ended_on": "2026-12-31" })).await.refused(409, "end_too_early", "January is paid");
+    assert_eq!(app.post(&cancel, &json!({})).await.1["ended_on"], "2027-01-31");
+}
+
+#[tokio::test]
+async fn a_price_of_a_month_to_come_is_corrected_by_who_names_the_old_one() {
+    let (app, _) = shop().await;
+    let prices = "/v1/plans/standard/prices";
+    let price =
+        |price: &str, replaces: Option<&str>| json!({ "price": price, "from_month": "2027-01", "replaces": replaces });
+    assert_eq!(app.post(prices, &price("1700000.00", None)).await.0, StatusCode::OK);
+    let corrected = price("170000.00", Some("1700000.00"));
+    assert_eq!(app.post(prices, &corrected).await.0, StatusCode::OK);
+    let before = app.everything_written().await;
+    assert_eq!(app.post(prices, &corrected).await.0, StatusCode::OK, "the same again");
+    call(&app, prices, &price("1700000.00", None)).await.refused(409, "price_differs", "the first, come late");
+    assert_eq!(app.everything_written().await, before);
+    app.fund("acme", 100_000_000).await;
+    app.clock.advance(TimeDelta::days(31));
+    let (_, plans) = app.get("/v1/plans").await;
+    assert_eq!(plans["items"][0]["price"], "170000.00");
+    let (status, report) = app.post("/v1/fee-runs", &json!({ "confirmed": true })).await;
+    assert_eq!((status, &report["charged"]), (StatusCode::OK, &json!(2)), "{report}");
+    let fees: Vec<i64> = sqlx::query_scalar("SELECT amount FROM dues ORDER BY month")
+        .fetch_all(&mut app.superuser().await)
+        .await
+        .unwrap();
+    assert_eq!(fees, [15_000_000, 17_000_000]);
 }

@@ -255,3 +255,42 @@ async fn f5_access_is_not_restored_while_a_run_is_about_to_find_another_fee_unpa
         .unwrap();
     assert_eq!(kinds, ["fee.overdue", "fee.overdue", "fee.charged"], "the last word must not be that all is well");
 }
+
+/// A tenant with 9,000.00 in a hold of 6,000.00, who owes this month's 5,000.00.
+async fn overdue_beside_a_hold() -> TestApp {
+    let app = TestApp::start().await;
+    app.plan("standard", "5000.00").await;
+    app.tenant("acme").await;
+    app.subscribe("acme", "standard", "2026-12-01", "full").await;
+    app.fund("acme", 900_000).await;
+    let hold = json!({ "hold_id": "job", "tenant_id": "acme", "currency": "UZS", "amount": "6000.00",
+                       "cost_cap": "6000.00", "ttl_secs": 60 });
+    let (status, answer) = app.post("/v1/holds", &hold).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    assert_eq!(Job::FeeRun.run(&app.app).await.unwrap(), 1);
+    assert_eq!(unpaid(&app).await, ["2026-12"], "3,000.00 are free");
+    app
+}
+
+#[tokio::test]
+async fn f5_money_that_the_end_of_a_hold_sets_free_pays_what_is_overdue_at_once() {
+    for (deed, body, paid) in [
+        ("release", json!({}), true),
+        ("cancel", json!({}), true),
+        ("settle", json!({ "mode": "amount", "amount": "1000.00" }), true),
+        ("settle", json!({ "mode": "as_held" }), false),
+    ] {
+        let app = overdue_beside_a_hold().await;
+        let (status, answer) = app.post(&format!("/v1/holds/job/{deed}"), &body).await;
+        assert_eq!(status, StatusCode::OK, "{deed}: {answer}");
+        assert_eq!(unpaid(&app).await.is_empty(), paid, "{deed} {body}");
+        let restored = told(&app).await.last().is_some_and(|kind| kind == "access.restored");
+        assert_eq!(restored, paid, "{:?}", told(&app).await);
+        assert!(app.verify().await.is_clean());
+    }
+    // Nobody came back for it: the reconciler frees the money, and it pays.
+    let app = overdue_beside_a_hold().await;
+    app.clock.advance(TimeDelta::minutes(5));
+    assert_eq!(Job::HoldReconcile.run(&app.app).await.unwrap(), 1);
+    assert!(unpaid(&app).await.is_empty());
+}

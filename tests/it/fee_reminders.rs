@@ -117,6 +117,32 @@ async fn f5_a_suspended_tenant_is_active_again_with_the_payment_itself() {
     assert_eq!(status(&app, "other").await, ("suspended".to_owned(), true));
 }
 
+#[tokio::test]
+async fn f5_who_was_suspended_is_let_in_as_soon_as_nothing_is_unpaid_for_so_long() {
+    // At stake: the tenant's status says active, and the product that acts on events keeps them out.
+    let app = two_overdue().await;
+    app.clock.advance(TimeDelta::days(32));
+    hamyon::jobs::Job::FeeRun.run(&app.app).await.unwrap();
+    remind(&app).await;
+    assert_eq!(status(&app, "acme").await, ("suspended".to_owned(), true));
+    app.post_entries(&[entry("acme", "bonus", 10_000, "December")]).await.unwrap();
+    assert_eq!(status(&app, "acme").await, ("active".to_owned(), true), "January is unpaid for a day");
+    assert_eq!(restored(&app).await, [true], "let in, though something is overdue");
+    app.post_entries(&[entry("acme", "bonus", 10_000, "January")]).await.unwrap();
+    assert_eq!(restored(&app).await, [true, false]);
+}
+
+/// What `payment_overdue` was said to be with each `access.restored` of `acme`.
+async fn restored(app: &TestApp) -> Vec<bool> {
+    sqlx::query_scalar(
+        "SELECT (body::jsonb #>> '{data,payment_overdue}')::boolean FROM events
+          WHERE kind = 'access.restored' AND tenant_id = 'acme' ORDER BY event_id",
+    )
+    .fetch_all(&mut app.superuser().await)
+    .await
+    .unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_jobs_at_once_tell_each_step_once() {
     let app = two_overdue().await;

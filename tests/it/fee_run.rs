@@ -18,15 +18,15 @@ use crate::support::TestApp;
 use crate::support::api::{Call, batch, posting};
 use crate::support::app::{entry, fresh_database, settings};
 
-async fn run(app: &TestApp) -> RunReport {
+pub async fn run(app: &TestApp) -> RunReport {
     run_with(app, RunOptions::default()).await.expect("the run ends well")
 }
 
-async fn run_with(app: &TestApp, options: RunOptions) -> Result<RunReport, Error<RunRefusal>> {
+pub async fn run_with(app: &TestApp, options: RunOptions) -> Result<RunReport, Error<RunRefusal>> {
     fee::run(&app.app.db, &app.app.clock, options, &|_| {}).await
 }
 
-fn move_to(app: &TestApp, instant: &str) {
+pub fn move_to(app: &TestApp, instant: &str) {
     let instant: DateTime<Utc> = instant.parse().unwrap();
     app.clock.advance(instant - app.clock.now());
 }
@@ -61,7 +61,7 @@ async fn decided(app: &TestApp) -> Vec<String> {
 }
 
 /// expected, charged, overdue, open of a month; the difference must be 0.
-async fn numbers(app: &TestApp, period: &str) -> [i64; 4] {
+pub async fn numbers(app: &TestApp, period: &str) -> [i64; 4] {
     let (status, run) = app.get(&format!("/v1/fee-runs/{period}")).await;
     assert_eq!(status, StatusCode::OK, "{run}");
     assert_eq!(run["difference"], 0, "{run}");
@@ -180,7 +180,7 @@ async fn f3_the_workers_share_what_is_owed_and_not_the_numbers_of_the_wallets() 
 }
 
 /// So many tenants who owe December, the last `poor` of them without money.
-async fn many(app: &TestApp, tenants: usize, poor: usize) {
+pub async fn many(app: &TestApp, tenants: usize, poor: usize) {
     app.plan("standard", "100.00").await;
     sqlx::query(
         "WITH t AS (INSERT INTO tenants (tenant_id, name, time_zone, locale, created_at)
@@ -315,25 +315,6 @@ async fn f4_a_run_up_to_a_month_goes_no_further() {
     let ahead = RunOptions { limits: two, ..up_to("2030-01") };
     assert_eq!(run_with(&app, ahead).await.unwrap().expected, 6);
     assert_eq!(app.count("SELECT count(*) FROM dues WHERE month > '2027-02-01'").await, 0);
-}
-
-#[tokio::test]
-async fn f4_too_many_overdue_stop_the_run_until_a_person_says_yes() {
-    let app = TestApp::start().await;
-    many(&app, 700, 600).await;
-    let refused = run_with(&app, RunOptions { workers: 1, ..RunOptions::default() }).await;
-    let Err(Error::Refused(RunRefusal::TooManyOverdue { overdue, decided, allowed })) = refused else {
-        panic!("{refused:?}")
-    };
-    assert_eq!((overdue, decided, allowed), (400, 500, 50), "it stopped after the chunk in which it saw it");
-    assert_eq!(numbers(&app, "2026-12").await, [700, 100, 400, 200]);
-    let (status, answer) = app.post("/v1/fee-runs", &json!({})).await;
-    assert_eq!((status, answer["code"].as_str()), (StatusCode::CONFLICT, Some("too_many_overdue")), "{answer}");
-    let fault = Job::FeeRun.run(&app.app).await;
-    assert!(fault.is_err() || numbers(&app, "2026-12").await[3] == 0, "the job says so each time");
-    let (_, answer) = app.post("/v1/fee-runs", &json!({ "confirmed": true })).await;
-    assert_eq!(answer["open"], 0, "{answer}");
-    assert_eq!(numbers(&app, "2026-12").await, [700, 100, 600, 0]);
 }
 
 #[tokio::test]

@@ -38,6 +38,7 @@ mod export_texts;
 mod fee_api;
 mod fee_crash;
 mod fee_credit;
+mod fee_limits;
 mod fee_reminders;
 mod fee_run;
 mod fee_world;

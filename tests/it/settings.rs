@@ -83,7 +83,7 @@ async fn each_wrong_setting_is_named_and_nothing_is_touched() {
         (vec![("HAMYON_TELEGRAM_ANSWER_BY", "post")], &["--telegram-answer-by", "post"]),
         (vec![("HAMYON_TELEGRAM_TOKEN_FILE", "/nowhere/token")], &["HAMYON_TELEGRAM_TOKEN_FILE", "/nowhere/token"]),
         (vec![("HAMYON_SLOT_HOLD_SECS", "5")], &["--slot-hold-secs", "5"]),
-        (vec![("HAMYON_DATABASE_CONNECTIONS", "0")], &["--database-connections", "0"]),
+        (vec![("HAMYON_DATABASE_CONNECTIONS", "3")], &["--database-connections", "3"]),
         (vec![("HAMYON_CONNECTIONS_MAX", "0")], &["--connections-max", "0"]),
         (vec![("RUST_LOG", "hamyon=loud=er")], &["RUST_LOG"]),
         (vec![("HAMYON_POSTGRES_BIN", "/nowhere")], &["HAMYON_POSTGRES_BIN", "/nowhere"]),

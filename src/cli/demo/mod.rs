@@ -243,7 +243,7 @@ pub async fn fill(app: &Arc<App>) -> anyhow::Result<Filled> {
         // The fees of the past month fell due then, and this month's do now.
         let options = RunOptions { confirmed: true, ..RunOptions::default() };
         for clock in [Clock::manual(month_ago(app.clock.now())), app.clock.clone()] {
-            match fee::run(&app.db, &clock, options, &|_| {}).await {
+            match fee::run(&app.db, &clock, options.clone(), &|_| {}).await {
                 Ok(_) => {}
                 Err(Error::Refused(refusal)) => return Err(refusal.into()),
                 Err(Error::Fault(fault)) => return Err(fault.into()),

@@ -18,12 +18,13 @@ use crate::ids::TenantId;
 use crate::money::{CurrencyCode, Exponent, MinorUnits, Month};
 
 pub use plans::{
-    currency_exists, find_subscription_by_start, insert_plan, insert_price, insert_subscription, list_plans,
-    list_subscriptions, lock_subscription, plan_exists, read_plan, read_price_from, set_ended,
+    currency_exists, currency_of_subscription, find_overlapping, find_subscription_by_start, insert_plan, insert_price,
+    insert_subscription, last_decided_month, list_plans, list_subscriptions, lock_prices, lock_subscription,
+    plan_exists, read_plan, read_price_from, set_ended,
 };
 pub use runs::{
-    Decided, Owing, OwingWallet, count_run, find_run, insert_dues, insert_runs, list_runs, lock_owing_wallets,
-    read_owed, survey_owed, tenant_of_subscription, wallet_range,
+    Decided, Owing, OwingWallet, Unconfirmed, confirm_runs, count_run, find_run, insert_dues, insert_runs, list_runs,
+    lock_owing_wallets, read_owed, survey_owed, tenant_of_subscription, unconfirmed_months,
 };
 
 fn zone_from_column(name: &str) -> Result<Tz, Fault> {
@@ -146,13 +147,29 @@ pub async fn lock_tenants(conn: &mut PgConnection, tenants: &[TenantId]) -> Resu
     Ok(())
 }
 
-/// Which of the tenants owe something.
-pub async fn tenants_owing(conn: &mut PgConnection, tenants: &[TenantId]) -> Result<BTreeSet<TenantId>, Fault> {
+/// What the tenants owe, in every currency: whose each due is.
+pub async fn unpaid_of_tenants(conn: &mut PgConnection, tenants: &[TenantId]) -> Result<Vec<(i64, TenantId)>, Fault> {
     let tenants: Vec<String> = tenants.iter().map(ToString::to_string).collect();
-    sqlx::query_scalar!(
-        "-- fee::tenants_owing
-         SELECT DISTINCT tenant_id FROM dues WHERE tenant_id = ANY ($1) AND charged_at IS NULL",
+    sqlx::query!(
+        "-- fee::unpaid_of_tenants
+         SELECT due_id, tenant_id FROM dues WHERE tenant_id = ANY ($1) AND charged_at IS NULL",
         &tenants,
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(|row| Ok((row.due_id, TenantId::from_column(row.tenant_id)?)))
+    .collect()
+}
+
+/// Whose of these dues were unpaid for so long that their tenants were told of their suspension.
+pub async fn suspended_by(conn: &mut PgConnection, dues: &[i64]) -> Result<BTreeSet<TenantId>, Fault> {
+    sqlx::query_scalar!(
+        "-- fee::suspended_by
+         SELECT DISTINCT d.tenant_id FROM dues d
+           JOIN due_reminders r ON r.due_id = d.due_id AND r.step = 'suspended'
+          WHERE d.due_id = ANY ($1)",
+        dues,
     )
     .fetch_all(conn)
     .await?

@@ -76,7 +76,7 @@ pub type Prices = HashMap<String, PlanPrices>;
 pub struct PlanPrices {
     /// The digits of its currency.
     pub exponent: Exponent,
-    /// Each from its month on, the earliest first.
+    /// Each from its month on, the earliest first; of one month the last one counts.
     from: Vec<(NaiveDate, MinorUnits)>,
 }
 
@@ -89,7 +89,7 @@ pub async fn read_prices(conn: &mut PgConnection, plans: &[String]) -> Result<Pr
            JOIN plans p ON p.plan_id = r.plan_id
            JOIN currencies c ON c.code = p.currency
           WHERE r.plan_id = ANY ($1)
-          ORDER BY r.plan_id, r.from_month",
+          ORDER BY r.plan_id, r.from_month, r.price_id",
         plans,
     )
     .fetch_all(conn)
@@ -117,7 +117,7 @@ pub async fn list_plans(conn: &mut PgConnection, month: Month) -> Result<Vec<Pla
            FROM plans p
           CROSS JOIN LATERAL (SELECT amount FROM plan_prices r
                                WHERE r.plan_id = p.plan_id AND r.from_month <= $1
-                               ORDER BY r.from_month DESC LIMIT 1) price
+                               ORDER BY r.from_month DESC, r.price_id DESC LIMIT 1) price
           ORDER BY p.plan_id",
         month.first_day(),
     )
@@ -135,28 +135,37 @@ pub async fn list_plans(conn: &mut PgConnection, month: Month) -> Result<Vec<Pla
     .collect()
 }
 
-/// Inserts a price and returns what stands for that month, which is another one when it was set before.
+/// Until the transaction ends nobody else changes a price of this plan.
+pub async fn lock_prices(conn: &mut PgConnection, plan_id: &PlanId) -> Result<(), Fault> {
+    sqlx::query_scalar!(
+        r#"-- fee::lock_prices
+           SELECT pg_advisory_xact_lock(hashtextextended('plan_prices:' || $1, 0))::text AS "locked!""#,
+        plan_id.as_str(),
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(())
+}
+
+/// Sets a price from a month on. What was set for it before stays to be read.
 pub async fn insert_price(
     conn: &mut PgConnection,
     plan_id: &PlanId,
     from_month: Month,
     price: MinorUnits,
     now: DateTime<Utc>,
-) -> Result<MinorUnits, Fault> {
-    sqlx::query!(
+) -> Result<(), Fault> {
+    let done = sqlx::query!(
         "-- fee::insert_price
-         INSERT INTO plan_prices (plan_id, from_month, amount, created_at) VALUES ($1, $2, $3, $4)
-             ON CONFLICT ON CONSTRAINT plan_prices_pkey DO NOTHING",
+         INSERT INTO plan_prices (plan_id, from_month, amount, created_at) VALUES ($1, $2, $3, $4)",
         plan_id.as_str(),
         from_month.first_day(),
         price.get(),
         now,
     )
-    .execute(&mut *conn)
+    .execute(conn)
     .await?;
-    read_price_from(conn, plan_id, from_month)
-        .await?
-        .ok_or_else(|| Fault::new("a price that was inserted or there was not there to read"))
+    expect(done.rows_affected(), 1)
 }
 
 /// The price that was set from exactly this month on.
@@ -167,7 +176,7 @@ pub async fn read_price_from(
 ) -> Result<Option<MinorUnits>, Fault> {
     let amount = sqlx::query_scalar!(
         "-- fee::price_from
-         SELECT amount FROM plan_prices WHERE plan_id = $1 AND from_month = $2",
+         SELECT amount FROM plan_prices WHERE plan_id = $1 AND from_month = $2 ORDER BY price_id DESC LIMIT 1",
         plan_id.as_str(),
         from_month.first_day(),
     )
@@ -198,6 +207,62 @@ pub async fn insert_subscription(
     .execute(conn)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// A subscription of the same plan that pays for the first month of the new one, or for later ones.
+pub async fn find_overlapping(
+    conn: &mut PgConnection,
+    new: &NewSubscription,
+    first_owed: Month,
+) -> Result<Option<Subscription>, Fault> {
+    sqlx::query_as!(
+        SubscriptionRow,
+        "-- fee::find_overlapping
+         SELECT subscription_id, tenant_id, plan_id, started_on, first_month, ended_on
+           FROM subscriptions
+          WHERE tenant_id = $1 AND plan_id = $2 AND started_on <> $3
+            AND (ended_on IS NULL OR (ended_on >= started_on AND ended_on >= $4))
+          ORDER BY subscription_id LIMIT 1",
+        new.tenant_id.as_str(),
+        new.plan_id.as_str(),
+        new.started_on,
+        first_owed.first_day(),
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(Subscription::try_from)
+    .transpose()
+}
+
+/// In which currency a subscription is paid.
+pub async fn currency_of_subscription(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    subscription_id: i64,
+) -> Result<Option<CurrencyCode>, Fault> {
+    sqlx::query_scalar!(
+        "-- fee::currency_of_subscription
+         SELECT p.currency FROM subscriptions s JOIN plans p ON p.plan_id = s.plan_id
+          WHERE s.subscription_id = $1 AND s.tenant_id = $2",
+        subscription_id,
+        tenant_id.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(CurrencyCode::from_column)
+    .transpose()
+}
+
+/// The last month of a subscription that a run has decided.
+pub async fn last_decided_month(conn: &mut PgConnection, subscription_id: i64) -> Result<Option<Month>, Fault> {
+    let month = sqlx::query_scalar!(
+        "-- fee::last_decided_month
+         SELECT max(month) FROM dues WHERE subscription_id = $1",
+        subscription_id,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(month.map(Month::of))
 }
 
 struct SubscriptionRow {

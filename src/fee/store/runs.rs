@@ -22,10 +22,16 @@ pub struct Owing {
     pub last: NaiveDate,
     /// How many months that are.
     pub months: i64,
+    /// How many of them count as paid at once.
+    pub months_at_once: i32,
     /// How many subscriptions.
     pub subscriptions: i64,
     /// The one with the lowest number.
     pub lowest_subscription: i64,
+    /// The lowest of the wallets that pay.
+    pub lowest_wallet: i64,
+    /// The highest.
+    pub highest_wallet: i64,
 }
 
 /// All that is owed and undecided, in one look at the whole book: as many rows as there are different stretches
@@ -51,19 +57,23 @@ pub async fn survey_owed(conn: &mut PgConnection, calendar: &Calendar) -> Result
         Owing,
         r#"-- fee::survey_owed
            SELECT o.first AS "first!", o.last AS "last!", months_between(o.first, o.last)::bigint AS "months!",
-                  count(*) AS "subscriptions!", min(o.subscription_id) AS "lowest_subscription!"
-             FROM (SELECT s.subscription_id, o.month AS last,
+                  months_at_once(o.started_on, o.first, o.last) AS "months_at_once!",
+                  count(*) AS "subscriptions!", min(o.subscription_id) AS "lowest_subscription!",
+                  coalesce(min(w.wallet_id), 0) AS "lowest_wallet!", coalesce(max(w.wallet_id), 0) AS "highest_wallet!"
+             FROM (SELECT s.subscription_id, s.tenant_id, p.currency, s.started_on, o.month AS last,
                           greatest(s.first_owed_month, (decided.month + interval '1 month')::date) AS first
                      FROM unnest($1::text[], $2::date[], $3::date[]) AS z (time_zone, today, month)
                      JOIN tenants t ON t.time_zone = z.time_zone AND t.status <> 'closed'
                      JOIN subscriptions s ON s.tenant_id = t.tenant_id
+                     JOIN plans p ON p.plan_id = s.plan_id
                     CROSS JOIN LATERAL (SELECT owed_through(s.started_on, s.ended_on, z.today, z.month) AS month) o
                      LEFT JOIN LATERAL (SELECT max(d.month) AS month FROM dues d
                                          WHERE d.subscription_id = s.subscription_id) decided ON true
                     WHERE o.month >= s.first_owed_month
                       AND NOT EXISTS (SELECT FROM dues d WHERE d.subscription_id = s.subscription_id AND d.month >= $4)
                       AND (decided.month IS NULL OR o.month > decided.month)) o
-            GROUP BY o.first, o.last"#,
+             LEFT JOIN wallets w ON w.tenant_id = o.tenant_id AND w.currency = o.currency
+            GROUP BY o.first, o.last, months_at_once(o.started_on, o.first, o.last)"#,
         &calendar.zones,
         &calendar.todays,
         &calendar.months,
@@ -100,15 +110,46 @@ pub async fn insert_runs(conn: &mut PgConnection, months: &[NaiveDate], now: Dat
     Ok(())
 }
 
-/// The lowest and the highest wallet.
-pub async fn wallet_range(conn: &mut PgConnection) -> Result<(i64, i64), Fault> {
-    let row = sqlx::query!(
-        r#"-- fee::wallet_range
-           SELECT coalesce(min(wallet_id), 0) AS "lowest!", coalesce(max(wallet_id), 0) AS "highest!" FROM wallets"#
+/// Says of months that a person agreed to their overdue dues.
+pub async fn confirm_runs(conn: &mut PgConnection, months: &[NaiveDate], now: DateTime<Utc>) -> Result<(), Fault> {
+    sqlx::query!(
+        "-- fee::confirm_runs
+         INSERT INTO fee_run_confirmations (period, confirmed_at) SELECT unnest($1::date[]), $2
+             ON CONFLICT ON CONSTRAINT fee_run_confirmations_pkey DO NOTHING",
+        months,
+        now,
     )
-    .fetch_one(conn)
+    .execute(conn)
     .await?;
-    Ok((row.lowest, row.highest))
+    Ok(())
+}
+
+/// What is decided of a month that nobody has confirmed.
+#[derive(Debug)]
+pub struct Unconfirmed {
+    /// Its first day.
+    pub month: NaiveDate,
+    /// Dues that are paid.
+    pub charged: i64,
+    /// Dues that aren't.
+    pub overdue: i64,
+}
+
+/// Those of the months whose overdue dues no person has agreed to, and what is decided of each.
+pub async fn unconfirmed_months(conn: &mut PgConnection, months: &[NaiveDate]) -> Result<Vec<Unconfirmed>, Fault> {
+    Ok(sqlx::query_as!(
+        Unconfirmed,
+        r#"-- fee::unconfirmed_months
+           SELECT m.month AS "month!", count(d.due_id) FILTER (WHERE d.charged_at IS NOT NULL) AS "charged!",
+                  count(d.due_id) FILTER (WHERE d.charged_at IS NULL) AS "overdue!"
+             FROM unnest($1::date[]) AS m (month)
+             LEFT JOIN dues d ON d.month = m.month
+            WHERE NOT EXISTS (SELECT FROM fee_run_confirmations c WHERE c.period = m.month)
+            GROUP BY m.month"#,
+        months,
+    )
+    .fetch_all(conn)
+    .await?)
 }
 
 /// A wallet that this transaction has locked because it owes, and for what.
@@ -127,6 +168,9 @@ pub struct OwingWallet {
 /// The last owed month stands for all of them: a chunk decides a subscription's months from the oldest to the
 /// last in one transaction, so when the last one is decided, none is missing.
 ///
+/// A subscription that owes more months at once than `months_max` is left out: it waits for a person, and nobody else
+/// for it.
+///
 /// What a wallet owes is gathered to one row, so that the limit counts wallets, and so that they are gone through in
 /// their order whatever the planner thinks of it.
 pub async fn lock_owing_wallets(
@@ -135,6 +179,7 @@ pub async fn lock_owing_wallets(
     after: i64,
     to: i64,
     limit: i64,
+    months_max: Option<i32>,
     waiting: Waiting,
 ) -> Result<Vec<OwingWallet>, Fault> {
     /// The two statements differ in their last words only, which SQL has no parameter for.
@@ -157,6 +202,12 @@ pub async fn lock_owing_wallets(
                            AND o.month >= s.first_owed_month
                            AND NOT EXISTS (SELECT FROM dues d
                                             WHERE d.subscription_id = s.subscription_id AND d.month >= o.month)
+                           AND ($7::integer IS NULL OR months_at_once(
+                                   s.started_on,
+                                   greatest(s.first_owed_month, ((SELECT max(d.month) FROM dues d
+                                                                   WHERE d.subscription_id = s.subscription_id)
+                                                                 + interval '1 month')::date),
+                                   o.month) <= $7)
                         HAVING count(*) > 0) owing
                   WHERE w.wallet_id > $4 AND w.wallet_id <= $5
                   ORDER BY w.wallet_id
@@ -168,6 +219,7 @@ pub async fn lock_owing_wallets(
                 after,
                 to,
                 limit,
+                months_max,
             )
             .fetch_all(conn)
             .await?

@@ -16,7 +16,7 @@ use crate::http::error::Problem;
 use crate::http::extract::{Caller, IdempotencyKey, Json, LedgerPost, NoParameters, Query};
 use crate::idempotency::Claim;
 use crate::ids::{Pocket, Reason, Reference, TenantId};
-use crate::ledger::{Entry, Floor, Kind, Metadata, PostedRow};
+use crate::ledger::{self, Entry, Floor, Kind, Metadata, PostedRow};
 use crate::money::Currency;
 use crate::payment;
 use crate::payment::prepaid::GIVE_BACK_REFERENCE_PREFIX;
@@ -133,7 +133,7 @@ impl Reserved {
     }
 }
 
-const RESERVED: [Reserved; 6] = [
+const RESERVED: [Reserved; 7] = [
     Reserved { kinds: &[Kind::SubscriptionFee], prefix: fee::REFERENCE_PREFIX, by: "the fee run" },
     Reserved {
         kinds: &[Kind::Booking, Kind::Refund],
@@ -148,6 +148,11 @@ const RESERVED: [Reserved; 6] = [
     },
     Reserved { kinds: &[Kind::Adjustment], prefix: CASE_REFERENCE_PREFIX, by: "the resolution of a payment's case" },
     Reserved { kinds: &[Kind::Adjustment], prefix: GIVE_BACK_REFERENCE_PREFIX, by: "a refund task" },
+    Reserved {
+        kinds: &[Kind::Adjustment],
+        prefix: ledger::COVER_TRANSFER,
+        by: "an allowance or a grant that covers what is missing",
+    },
 ];
 
 /// Turns the body into entries, with the currency of each.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ProblemDocument;
+use crate::fault::Error;
 use crate::fee::{self, FeeRun, RunOptions};
 use crate::http::error::Problem;
 use crate::http::extract::{Caller, FeesWrite, Json, Named, NoParameters, Query, TenantsRead};
@@ -98,10 +99,23 @@ pub async fn start(
         dry_run,
         confirmed: body.confirmed.unwrap_or(false),
         limits: caller.app.settings.fee_limits,
+        stop: caller.app.stopping.clone(),
         ..RunOptions::default()
     };
     let app = caller.app.clone();
-    let report = caller.app.run_to_end(async move { fee::run(&app.db, &app.clock, options, &|_| {}).await }).await??;
+    let report = caller
+        .app
+        .run_to_end(async move {
+            let outcome = fee::run(&app.db, &app.clock, options, &|_| {}).await;
+            // Of a long run the caller hears no more than that it takes long, so the log says how it ended.
+            match &outcome {
+                Ok(report) => tracing::info!(?report, "a fee run that was asked for has ended"),
+                Err(Error::Refused(refusal)) => tracing::warn!("a fee run that was asked for has ended: {refusal}"),
+                Err(Error::Fault(fault)) => tracing::error!("a fee run that was asked for failed: {}", fault.chain()),
+            }
+            outcome
+        })
+        .await??;
     Ok(axum::Json(RunBody {
         expected: report.expected,
         charged: report.charged,

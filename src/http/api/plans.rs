@@ -61,6 +61,10 @@ pub struct PriceBody {
     /// From this month on; it may not have begun anywhere.
     #[schema(example = "2027-01")]
     pub from_month: String,
+    /// The price that was set for that month and is to be corrected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "1700000.00")]
+    pub replaces: Option<String>,
 }
 
 /// Makes a plan. The same again is answered the same.
@@ -156,12 +160,17 @@ pub async fn change_price(
     if !price.is_positive() {
         return Err(Problem::invalid_field("price", "must be positive"));
     }
+    let replaces = json.body.replaces.as_deref().map(|text| super::amount("replaces", text, &currency)).transpose()?;
     let asked = &plan_id;
     caller
         .db()
         .run("plan_change_price", |conn| {
-            async move { fee::change_price(conn, asked, from_month, price, now).await }.scope_boxed()
+            async move { fee::change_price(conn, asked, from_month, price, replaces, now).await }.scope_boxed()
         })
         .await?;
-    Ok(axum::Json(PriceBody { price: price.to_text(currency.exponent), from_month: from_month.to_string() }))
+    Ok(axum::Json(PriceBody {
+        price: price.to_text(currency.exponent),
+        from_month: from_month.to_string(),
+        replaces: None,
+    }))
 }

@@ -76,7 +76,7 @@ impl From<Subscription> for SubscriptionBody {
     responses((status = 201, body = SubscriptionBody), (status = 200, description = "It was there", body = SubscriptionBody),
         (status = 404, description = "tenant_not_found, plan_not_found", body = ProblemDocument,
          content_type = "application/problem+json"),
-        (status = 409, description = "subscription_differs", body = ProblemDocument,
+        (status = 409, description = "subscription_differs, subscription_overlaps, subscription_cancelled", body = ProblemDocument,
          content_type = "application/problem+json")))]
 pub async fn create(
     caller: Caller<FeesWrite>,

@@ -296,6 +296,16 @@ impl From<FeeRefusal> for Problem {
                 Self::conflict("subscription_differs", "The subscription exists with other values", detail)
                     .with("fields", vec!["first_month"])
             }
+            FeeRefusal::SubscriptionCancelled { subscription_id, ended_on, .. } => {
+                Self::conflict("subscription_cancelled", "The subscription was cancelled", detail)
+                    .with("subscription_id", subscription_id)
+                    .with("ended_on", ended_on.to_string())
+            }
+            FeeRefusal::SubscriptionOverlaps { subscription_id, ended_on, .. } => {
+                Self::conflict("subscription_overlaps", "Another subscription of the plan pays the month", detail)
+                    .with("subscription_id", subscription_id)
+                    .with("ended_on", ended_on.map(|day| day.to_string()))
+            }
             FeeRefusal::EndsAlready { ended_on } => {
                 Self::conflict("subscription_ended", "The subscription ends on another day", detail)
                     .with("ended_on", ended_on.to_string())
@@ -311,17 +321,24 @@ impl From<FeeRefusal> for Problem {
 impl From<RunRefusal> for Problem {
     fn from(refusal: RunRefusal) -> Self {
         let detail = refusal.to_string();
-        match refusal {
-            RunRefusal::TooManyMonths { months, .. } => {
+        let report = refusal.report();
+        let problem = match refusal {
+            RunRefusal::TooManyMonths { months, subscriptions, .. } => {
                 Self::conflict("too_many_months", "Somebody would be charged for several months at once", detail)
                     .with("months", months)
+                    .with("subscriptions", subscriptions)
             }
             RunRefusal::TooManyOverdue { overdue, decided, .. } => {
                 Self::conflict("too_many_overdue", "Too many dues are overdue", detail)
-                    .with("overdue", overdue)
-                    .with("decided", decided)
+                    .with("overdue_of_months", overdue)
+                    .with("decided_of_months", decided)
             }
-        }
+        };
+        problem
+            .with("expected", report.expected)
+            .with("charged", report.charged)
+            .with("overdue", report.overdue)
+            .with("open", report.open)
     }
 }
 

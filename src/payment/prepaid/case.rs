@@ -8,12 +8,12 @@ use super::{refund, store};
 use crate::fault::{Error, Fault, Widen as _};
 use crate::funding;
 use crate::ids::{Actor, Pocket, Reason, Reference, TenantId};
-use crate::ledger::{Entry, Floor, Kind, Metadata};
+use crate::ledger::{self, Entry, Floor, Kind, Metadata};
 use crate::money::MinorUnits;
 use crate::payment::{Payment, Refusal, State, store as payments};
 
 /// How the references of rows begin that move money which a person has kept.
-pub const CASE_REFERENCE_PREFIX: &str = "payment-case:";
+pub const CASE_REFERENCE_PREFIX: &str = ledger::CASE_TRANSFER;
 
 /// What kind of thing is odd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::payment::slot::{self, SpentOn};
 use crate::payment::{Payment, State, store as payments};
 
 /// How the references of rows begin that set money aside for its way back.
-pub const GIVE_BACK_REFERENCE_PREFIX: &str = "refund-task:";
+pub const GIVE_BACK_REFERENCE_PREFIX: &str = ledger::REFUND_TASK_TRANSFER;
 
 /// Why money can't be given back like this.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -165,6 +165,45 @@ async fn money_that_a_person_put_into_another_wallet_isnt_taken_from_the_first()
 }
 
 #[tokio::test]
+async fn s1_what_only_moved_inside_the_ledger_is_no_debit_that_anybody_gives_back() {
+    // At stake: a leg of such a move alone would be money out of nothing: the payer has the stars, and so the wallet.
+    let (stage, _, payment_id) = topped_up().await;
+    stage.app.tenant("other").await;
+    assert_eq!(ask(&stage, "k1", &payment_id).await.0, 201);
+    let mut moved = out_legs(&stage).await;
+    stage.api.fares(|_| Act::Refuse(400, "Bad Request: USER_DEACTIVATED"));
+    stage.give_back().await;
+    let keep = json!({ "resolution": "keep" });
+    assert_eq!(stage.app.post_with_key("/v1/payment-cases/1/resolve", "r", &keep).await.0, 200);
+    moved = out_legs(&stage).await.into_iter().chain(moved).collect();
+    assert_eq!(moved.len(), 3, "one of the task, seen twice, and one of the case");
+    let approver = Visitor::logged_in(&stage.app, "vera", Role::Approver).await;
+    let before = stage.rows().await;
+    for seq in moved {
+        let refund = json!({ "transaction": seq, "amount": "250", "currency": "XTR", "reason": "asked nicely" });
+        let (status, problem) = stage.app.post_with_key("/v1/tenants/acme/refunds", &format!("d{seq}"), &refund).await;
+        assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("original_unfit")), "{problem}");
+        let row = json!({ "tenant_id": "acme", "currency": "XTR", "kind": "refund", "amount": "250", "reason": "r",
+                          "reference": format!("r{seq}"), "transaction": seq });
+        let body = json!({ "transactions": [row] });
+        let (status, problem) = stage.app.post_with_key("/v1/transactions/batch", &format!("b{seq}"), &body).await;
+        assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("original_unfit")), "{problem}");
+        let page = approver.get(&format!("/console/tenants/acme/XTR/{seq}")).await;
+        assert!(page.has("−250") && !page.has("/refund/preview"), "no form offers it: {}", page.html);
+    }
+    assert_eq!(stage.rows().await, before);
+    assert_eq!(available(&stage).await, "250");
+}
+
+/// The debits among the moves inside the ledger, by their numbers.
+async fn out_legs(stage: &Stage) -> Vec<i64> {
+    sqlx::query_scalar("SELECT seq FROM wallet_transactions WHERE kind = 'adjustment' AND amount < 0 ORDER BY seq")
+        .fetch_all(&mut stage.app.superuser().await)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
 async fn b5_what_a_person_kept_and_the_payer_took_back_all_the_same_is_a_case() {
     // The refund that failed was decided about; that it was once asked for doesn't make a later chargeback ours.
     let (stage, charge_id, payment_id) = topped_up().await;

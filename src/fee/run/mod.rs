@@ -8,10 +8,13 @@
 //! A wallet that was passed over isn't lost: at the end the run waits for it, and what it still can't get is
 //! reported open.
 
+mod report;
+mod tally;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use chrono::{DateTime, NaiveDate, Utc};
 use chrono_tz::Tz;
@@ -29,110 +32,21 @@ use crate::ledger::{self, LockedWallets, Shortage};
 use crate::money::{Month, local_day};
 use crate::outbox::{self, Event, EventKind};
 
+pub use report::{RunLimits, RunOptions, RunRefusal, RunReport, Running};
+use tally::{ChunkDone, Tally};
+
 /// How many wallets one transaction takes.
 const CHUNK_WALLETS: i64 = 500;
+
+/// How many numbers of wallets one statement looks at. In a large book that is nearly decided it finds few that owe,
+/// and has to come to its end all the same.
+const SPAN_WALLETS: i64 = 20_000;
 
 /// How many wallets one transaction takes when it waits for each of them.
 const WAITING_CHUNK_WALLETS: i64 = 20;
 
 /// How often the run comes back for wallets that somebody else holds.
 const WAITING_ROUNDS: u32 = 3;
-
-/// Below this many decided dues a share of overdue ones says nothing.
-const SHARE_MEANS_SOMETHING_FROM: u64 = 100;
-
-/// How much may happen without a person saying yes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunLimits {
-    /// Months of one subscription in one run.
-    pub months_max: u32,
-    /// Per cent of the dues that may turn out overdue.
-    pub overdue_percent_max: u8,
-}
-
-impl Default for RunLimits {
-    fn default() -> Self {
-        Self { months_max: 1, overdue_percent_max: 50 }
-    }
-}
-
-/// How to run.
-#[derive(Debug, Clone, Copy)]
-pub struct RunOptions {
-    /// Only months up to this one.
-    pub period: Option<Month>,
-    /// Do it all and roll it back.
-    pub dry_run: bool,
-    /// How many chunks at once.
-    pub workers: u16,
-    /// A person said yes to what is beyond the limits.
-    pub confirmed: bool,
-    /// The limits.
-    pub limits: RunLimits,
-}
-
-impl Default for RunOptions {
-    fn default() -> Self {
-        Self { period: None, dry_run: false, workers: 4, confirmed: false, limits: RunLimits::default() }
-    }
-}
-
-/// What a run did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct RunReport {
-    /// Months of subscriptions that were owed and undecided when it began.
-    pub expected: u64,
-    /// Dues that it charged.
-    pub charged: u64,
-    /// Dues that it found no money for.
-    pub overdue: u64,
-    /// Dues that another run decided meanwhile.
-    pub by_others: u64,
-    /// Months that are still undecided: somebody holds their wallets.
-    pub open: u64,
-}
-
-/// What is seen of a run while it is on its way.
-#[derive(Debug, Clone, Copy)]
-pub struct Running {
-    /// Months owed when it began.
-    pub expected: u64,
-    /// Decided so far.
-    pub decided: u64,
-}
-
-/// Why a run doesn't go on.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RunRefusal {
-    /// Somebody would be charged for several months at once.
-    #[error(
-        "subscription {subscription_id} of {tenant_id} owes {months} months at once, and {allowed} is the limit: \
-         say --yes (or raise HAMYON_FEES_MONTHS_MAX) if that is right. Nothing was charged"
-    )]
-    TooManyMonths {
-        /// Which subscription.
-        subscription_id: i64,
-        /// Whose.
-        tenant_id: String,
-        /// How many months.
-        months: i64,
-        /// The limit.
-        allowed: u32,
-    },
-    /// Too many have no money, which may mean that something is wrong.
-    #[error(
-        "{overdue} of {decided} dues are overdue, more than {allowed} per cent, so the run stopped: say --yes (or \
-         raise HAMYON_FEES_OVERDUE_PERCENT_MAX) if that is right. What was decided stays decided"
-    )]
-    TooManyOverdue {
-        /// How many are overdue.
-        overdue: u64,
-        /// Of how many.
-        decided: u64,
-        /// The limit in per cent.
-        allowed: u8,
-    },
-}
 
 /// The local days in all zones of the tenants: one look at the clock for the whole run.
 #[derive(Debug, Clone)]
@@ -159,14 +73,6 @@ impl Calendar {
     }
 }
 
-/// How the work stands, for all workers.
-#[derive(Debug, Default)]
-struct Tally {
-    charged: AtomicU64,
-    overdue: AtomicU64,
-    stopped: AtomicBool,
-}
-
 /// The wallets that are still to be looked at, for all workers. Who takes a chunk holds the place meanwhile:
 /// that is a small part of the chunk's time, and nobody looks at a wallet that another one has taken.
 #[derive(Debug)]
@@ -181,12 +87,6 @@ impl Wallets {
     }
 }
 
-/// What a chunk did.
-struct ChunkDone {
-    charged: u64,
-    overdue: u64,
-}
-
 /// How a chunk's transaction ends when nothing is to stay of it.
 enum ChunkEnd {
     RolledBack(ChunkDone),
@@ -199,11 +99,29 @@ impl From<ledger::Refusal> for ChunkEnd {
     }
 }
 
-/// Decides every month that is owed and undecided.
+/// What all workers of a run share.
+struct Shift<'a> {
+    db: &'a Database,
+    calendar: &'a Calendar,
+    options: &'a RunOptions,
+    tally: &'a Tally,
+    now: DateTime<Utc>,
+    expected: u64,
+    progress: &'a (dyn Fn(Running) + Sync),
+}
+
+impl Shift<'_> {
+    /// Whether another chunk may begin.
+    fn goes_on(&self) -> bool {
+        !self.tally.stopped.load(Ordering::Relaxed) && !self.options.stop.is_cancelled()
+    }
+}
+
+/// Decides every month that is owed and undecided. `progress` hears of each chunk.
 ///
 /// # Errors
-/// [`RunRefusal`] when a limit is passed and nobody has said yes; a fault when the database fails. What was
-/// decided before stays decided, and the next run goes on from there.
+/// [`RunRefusal`] when something is beyond a limit and nobody has said yes, which is told when the rest is done; a
+/// fault when the database fails. What was decided before stays decided, and the next run goes on from there.
 pub async fn run(
     db: &Database,
     clock: &Clock,
@@ -214,60 +132,82 @@ pub async fn run(
     let mut conn = db.pool().acquire().await?;
     let zones = store::tenant_zones(&mut conn).await?;
     let calendar = Calendar::at(now, &zones, options.period);
-    let owing = store::survey_owed(&mut conn, &calendar).await?;
+    let (owing, beyond): (Vec<Owing>, Vec<Owing>) = store::survey_owed(&mut conn, &calendar)
+        .await?
+        .into_iter()
+        .partition(|owing| options.months_max().is_none_or(|max| owing.months_at_once <= max));
     let expected = months_of(&owing);
-    if expected == 0 {
-        return Ok(RunReport::default());
-    }
-    if !options.confirmed
-        && let Some(worst) = worst_of(&owing)
-        && worst.months > i64::from(options.limits.months_max)
-    {
-        return Err(Error::Refused(RunRefusal::TooManyMonths {
-            subscription_id: worst.lowest_subscription,
-            tenant_id: store::tenant_of_subscription(&mut conn, worst.lowest_subscription).await?,
-            months: worst.months,
-            allowed: options.limits.months_max,
-        }));
-    }
+    let months = months_in(&owing);
+    let unconfirmed =
+        if options.confirmed { Vec::new() } else { store::unconfirmed_months(&mut conn, &months).await? };
+    let tally = Tally::starting_from(&unconfirmed);
+    // What was stopped before is still stopped; a rehearsal says the numbers of the whole.
+    tally.stopped.store(!options.dry_run && tally.is_beyond(options.limits), Ordering::Relaxed);
     if !options.dry_run {
-        let months: BTreeSet<NaiveDate> = owing
-            .iter()
-            .flat_map(|owing| Month::of(owing.first).through(Month::of(owing.last)))
-            .map(Month::first_day)
-            .collect();
-        store::insert_runs(&mut conn, &months.into_iter().collect::<Vec<_>>(), now).await?;
+        store::insert_runs(&mut conn, &months, now).await?;
+        if options.confirmed {
+            store::confirm_runs(&mut conn, &months, now).await?;
+        }
     }
-    let range = store::wallet_range(&mut conn).await?;
     drop(conn);
 
-    let tally = Tally::default();
-    let decided = || tally.charged.load(Ordering::Relaxed).saturating_add(tally.overdue.load(Ordering::Relaxed));
-    let report_progress = || progress(Running { expected, decided: decided() });
-    let wallets = Wallets::between(range);
-    let workers = (0..options.workers.max(1))
-        .map(|_| work_through(db, &calendar, &options, &tally, now, &wallets, Waiting::PassOver, &report_progress));
-    for outcome in futures::future::join_all(workers).await {
-        outcome?;
-    }
+    let shift = Shift { db, calendar: &calendar, options: &options, tally: &tally, now, expected, progress };
     let mut open = 0;
-    if !options.dry_run && !tally.stopped.load(Ordering::Relaxed) {
-        open = finish_open(db, &calendar, &options, &tally, now, range, &report_progress).await?;
+    if let Some(range) = wallets_of(&owing) {
+        let wallets = Wallets::between(range);
+        let workers = (0..options.workers.max(1)).map(|_| work_through(&shift, &wallets, Waiting::PassOver));
+        for outcome in futures::future::join_all(workers).await {
+            outcome?;
+        }
+        if !options.dry_run && shift.goes_on() {
+            open = finish_open(&shift, range).await?;
+        } else {
+            // Nothing of a rehearsal stays to be counted, and whoever stops doesn't look again.
+            open = expected.saturating_sub(tally.decided());
+        }
     }
-    let (charged, overdue) = (tally.charged.load(Ordering::Relaxed), tally.overdue.load(Ordering::Relaxed));
-    if tally.stopped.load(Ordering::Relaxed) {
+    let report = RunReport::of(expected, tally.charged(), tally.overdue(), open);
+    if !options.confirmed && tally.is_beyond(options.limits) && (options.dry_run || open > 0) {
+        let (overdue, decided) = tally.unconfirmed();
+        let allowed = options.limits.overdue_percent_max;
         return Err(Error::Refused(RunRefusal::TooManyOverdue {
             overdue,
-            decided: charged.saturating_add(overdue),
-            allowed: options.limits.overdue_percent_max,
+            decided,
+            allowed,
+            report,
+            dry_run: options.dry_run,
         }));
     }
-    if options.dry_run {
-        // Nothing stays to be counted: what it didn't decide, somebody else holds.
-        open = expected.saturating_sub(charged.saturating_add(overdue));
+    match worst_of(&beyond) {
+        None => Ok(report),
+        Some(worst) => Err(Error::Refused(RunRefusal::TooManyMonths {
+            subscription_id: worst.lowest_subscription,
+            tenant_id: store::tenant_of_subscription(&mut *db.pool().acquire().await?, worst.lowest_subscription)
+                .await?,
+            months: worst.months,
+            allowed: options.limits.months_max,
+            subscriptions: beyond.iter().fold(0, |sum, owing| sum.saturating_add(owing.subscriptions)),
+            report,
+            dry_run: options.dry_run,
+        })),
     }
-    let known = charged.saturating_add(overdue).saturating_add(open);
-    Ok(RunReport { expected, charged, overdue, by_others: expected.saturating_sub(known), open })
+}
+
+/// The months among them, the oldest first.
+fn months_in(owing: &[Owing]) -> Vec<NaiveDate> {
+    let months: BTreeSet<NaiveDate> = owing
+        .iter()
+        .flat_map(|owing| Month::of(owing.first).through(Month::of(owing.last)))
+        .map(Month::first_day)
+        .collect();
+    months.into_iter().collect()
+}
+
+/// Between which wallets they are.
+fn wallets_of(owing: &[Owing]) -> Option<(i64, i64)> {
+    let lowest = owing.iter().map(|owing| owing.lowest_wallet).min()?;
+    let highest = owing.iter().map(|owing| owing.highest_wallet).max()?;
+    Some((lowest, highest))
 }
 
 /// How many months that are, all together.
@@ -285,26 +225,14 @@ fn worst_of(owing: &[Owing]) -> Option<&Owing> {
 
 /// Comes back for the wallets that were passed over: first for those that are free again, then waiting for the
 /// others, so that one which is held for long holds up nobody else. Returns what is still open.
-async fn finish_open(
-    db: &Database,
-    calendar: &Calendar,
-    options: &RunOptions,
-    tally: &Tally,
-    now: DateTime<Utc>,
-    range: (i64, i64),
-    report_progress: &(dyn Fn() + Sync),
-) -> Result<u64, Error<RunRefusal>> {
+async fn finish_open(shift: &Shift<'_>, range: (i64, i64)) -> Result<u64, Error<RunRefusal>> {
     for _ in 0..WAITING_ROUNDS {
-        let mut conn = db.pool().acquire().await?;
-        let open = months_of(&store::survey_owed(&mut conn, calendar).await?);
-        drop(conn);
-        if open == 0 || tally.stopped.load(Ordering::Relaxed) {
+        let open = still_open(shift).await?;
+        if open == 0 || !shift.goes_on() {
             return Ok(open);
         }
-        let wallets = Wallets::between(range);
-        work_through(db, calendar, options, tally, now, &wallets, Waiting::PassOver, report_progress).await?;
-        let wallets = Wallets::between(range);
-        match work_through(db, calendar, options, tally, now, &wallets, Waiting::Wait, report_progress).await {
+        work_through(shift, &Wallets::between(range), Waiting::PassOver).await?;
+        match work_through(shift, &Wallets::between(range), Waiting::Wait).await {
             // Whoever holds the wallet holds it for longer than we wait; the next round may find it free.
             Err(Error::Fault(fault)) if fault.remedy() == Remedy::Wait => {
                 tracing::warn!("a wallet could not be had in time: {}", fault.chain());
@@ -312,8 +240,15 @@ async fn finish_open(
             outcome => outcome?,
         }
     }
-    let mut conn = db.pool().acquire().await?;
-    Ok(months_of(&store::survey_owed(&mut conn, calendar).await?))
+    Ok(still_open(shift).await?)
+}
+
+/// How many months are undecided that the run may decide.
+async fn still_open(shift: &Shift<'_>) -> Result<u64, Fault> {
+    let mut conn = shift.db.pool().acquire().await?;
+    let mut owing = store::survey_owed(&mut conn, shift.calendar).await?;
+    owing.retain(|owing| shift.options.months_max().is_none_or(|max| owing.months_at_once <= max));
+    Ok(months_of(&owing))
 }
 
 /// What to do about a wallet that somebody else holds.
@@ -323,26 +258,18 @@ pub(super) enum Waiting {
     Wait,
 }
 
-#[expect(clippy::too_many_arguments, reason = "one worker's whole surroundings, used in two places")]
-async fn work_through(
-    db: &Database,
-    calendar: &Calendar,
-    options: &RunOptions,
-    tally: &Tally,
-    now: DateTime<Utc>,
-    wallets: &Wallets,
-    waiting: Waiting,
-    report_progress: &(dyn Fn() + Sync),
-) -> Result<(), Error<RunRefusal>> {
-    while !tally.stopped.load(Ordering::Relaxed) {
+async fn work_through(shift: &Shift<'_>, wallets: &Wallets, waiting: Waiting) -> Result<(), Error<RunRefusal>> {
+    let options = shift.options;
+    while shift.goes_on() {
         // A transaction that is repeated takes the wallets it took before.
         let taken = OnceLock::new();
         let taken = &taken;
-        let done = db
+        let done = shift
+            .db
             .run("fee_chunk", |conn| {
                 async move {
-                    let chunk_wallets = take(conn, calendar, wallets, taken, waiting).await?;
-                    let done = decide_chunk(conn, calendar, &chunk_wallets, now).await?;
+                    let chunk_wallets = take(conn, shift, wallets, taken, waiting).await?;
+                    let done = decide_chunk(conn, shift, &chunk_wallets).await?;
                     if options.dry_run { Err(Error::Refused(ChunkEnd::RolledBack(done))) } else { Ok(done) }
                 }
                 .scope_boxed()
@@ -358,27 +285,23 @@ async fn work_through(
         if taken.get().is_none() {
             return Ok(());
         }
-        let charged = tally.charged.fetch_add(done.charged, Ordering::Relaxed).saturating_add(done.charged);
-        let overdue = tally.overdue.fetch_add(done.overdue, Ordering::Relaxed).saturating_add(done.overdue);
-        report_progress();
+        shift.tally.add(&done);
+        (shift.progress)(Running { expected: shift.expected, decided: shift.tally.decided() });
         if !options.dry_run {
             metrics::counter!("hamyon_fees_decided_total", "outcome" => "charged").increment(done.charged);
             metrics::counter!("hamyon_fees_decided_total", "outcome" => "overdue").increment(done.overdue);
-        }
-        let decided = charged.saturating_add(overdue);
-        let share_passed =
-            overdue.saturating_mul(100) > decided.saturating_mul(u64::from(options.limits.overdue_percent_max));
-        if !options.confirmed && decided >= SHARE_MEANS_SOMETHING_FROM && share_passed {
-            tally.stopped.store(true, Ordering::Relaxed);
+            if !options.confirmed && shift.tally.is_beyond(options.limits) {
+                shift.tally.stopped.store(true, Ordering::Relaxed);
+            }
         }
     }
     Ok(())
 }
 
-/// Locks the next chunk of wallets, or the same again.
+/// Locks the next chunk of wallets, or the same again. None of a stretch without any is a chunk, too.
 async fn take(
     conn: &mut PgConnection,
-    calendar: &Calendar,
+    shift: &Shift<'_>,
     wallets: &Wallets,
     taken: &OnceLock<(i64, i64)>,
     waiting: Waiting,
@@ -387,32 +310,36 @@ async fn take(
         Waiting::PassOver => CHUNK_WALLETS,
         Waiting::Wait => WAITING_CHUNK_WALLETS,
     };
+    let (calendar, months_max) = (shift.calendar, shift.options.months_max());
     if let Some((after, to)) = taken.get() {
-        return store::lock_owing_wallets(conn, calendar, *after, *to, limit, waiting).await;
+        return store::lock_owing_wallets(conn, calendar, *after, *to, limit, months_max, waiting).await;
     }
     let mut after = wallets.after.lock().await;
-    let locked = store::lock_owing_wallets(conn, calendar, *after, wallets.to, limit, waiting).await?;
-    if let Some(last) = locked.iter().map(|wallet| wallet.wallet_id).max() {
-        taken.get_or_init(|| (*after, last));
-        *after = last;
+    if *after >= wallets.to {
+        return Ok(Vec::new());
     }
+    let span = after.saturating_add(SPAN_WALLETS).min(wallets.to);
+    let locked = store::lock_owing_wallets(conn, calendar, *after, span, limit, months_max, waiting).await?;
+    let is_full = i64::try_from(locked.len()).is_ok_and(|count| count >= limit);
+    // With fewer than it may take it has seen the whole stretch.
+    let to = if is_full { locked.iter().map(|wallet| wallet.wallet_id).max().unwrap_or(span) } else { span };
+    taken.get_or_init(|| (*after, to));
+    *after = to;
     Ok(locked)
 }
 
 /// Decides what locked wallets owe, on a connection whose transaction the caller owns.
 async fn decide_chunk(
     conn: &mut PgConnection,
-    calendar: &Calendar,
+    shift: &Shift<'_>,
     wallets: &[OwingWallet],
-    now: DateTime<Utc>,
 ) -> Result<ChunkDone, Error<ChunkEnd>> {
     if wallets.is_empty() {
-        return Ok(ChunkDone { charged: 0, overdue: 0 });
+        return Ok(ChunkDone::default());
     }
-    let owed = store::read_owed(conn, calendar, wallets).await?;
+    let now = shift.now;
+    let owed = store::read_owed(conn, shift.calendar, wallets).await?;
     let decided = decide(conn, owed, now).await?;
-    let charged = decided.iter().filter(|due| due.charged).count();
-    let overdue = decided.len().saturating_sub(charged);
     // A credit in another currency may be about to say that nothing is unpaid any more; see `pay_overdue`.
     let owing: BTreeSet<TenantId> =
         decided.iter().filter(|due| !due.charged).map(|due| due.fee.tenant_id.clone()).collect();
@@ -425,8 +352,18 @@ async fn decide_chunk(
         .map(|due| due.fee.event(if due.charged { EventKind::FeeCharged } else { EventKind::FeeOverdue }))
         .collect();
     outbox::write(conn, &events, now).await?;
-    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-    Ok(ChunkDone { charged: count(charged), overdue: count(overdue) })
+    let mut done = ChunkDone::default();
+    for due in &decided {
+        let unconfirmed = u64::from(shift.tally.unconfirmed.contains(&due.fee.month.first_day()));
+        let (all, of_unconfirmed) = if due.charged {
+            (&mut done.charged, &mut done.unconfirmed_charged)
+        } else {
+            (&mut done.overdue, &mut done.unconfirmed_overdue)
+        };
+        *all = all.saturating_add(1);
+        *of_unconfirmed = of_unconfirmed.saturating_add(unconfirmed);
+    }
+    Ok(done)
 }
 
 /// Lets the ledger charge what there is money for. A due of nothing is paid without a row.
