@@ -20,6 +20,7 @@ use crate::outbox::{Deliverer, DelivererSettings};
 use crate::provider::payme::{Payme, PaymeSettings};
 use crate::provider::telegram::{Telegram, TelegramSettings};
 use crate::support::Limits;
+use crate::tenant::TimeZone;
 
 /// What is set about the service, beyond the database.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub struct AppSettings {
     pub telegram: TelegramSettings,
     /// Whose word about a forwarded address is believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// Where a tenant or a resource is that is made without a zone.
+    pub time_zone: TimeZone,
     /// How much a fee run may do without a person saying yes.
     pub fee_limits: RunLimits,
     /// When a tenant hears about an unpaid fee.

@@ -18,12 +18,14 @@ use crate::db::{PoolSettings, Server, embedded};
 use crate::fault::Fault;
 use crate::fee::{ReminderPolicy, RunLimits};
 use crate::hold;
+use crate::ids::InvalidName;
 use crate::money::{Currency, CurrencyCode, Exponent, MinorUnits};
 use crate::outbox::DelivererSettings;
 use crate::provider::payme::auth::Keys;
 use crate::provider::payme::{FiscalItem, PaymeSettings};
 use crate::provider::telegram::{AnswerBy, Bot, TelegramSettings};
 use crate::support::{Limit, Limits};
+use crate::tenant::TimeZone;
 
 /// Files that stay free for what isn't a connection to us or to the database (the program's own, deliveries to
 /// webhook endpoints), at least; of a larger limit a quarter.
@@ -31,6 +33,11 @@ const OTHER_FILES: u64 = 100;
 
 /// Connections that there may be even if the limit of open files leaves none.
 const CONNECTIONS_MIN: u64 = 16;
+
+/// An IANA name.
+fn parse_time_zone(name: &str) -> Result<TimeZone, InvalidName> {
+    TimeZone::parse(name)
+}
 
 /// Which database.
 #[derive(Debug, Clone, Args)]
@@ -143,6 +150,9 @@ pub struct ServeArgs {
     /// Proxies in front of us whose X-Forwarded-For is believed (addresses or networks, by comma)
     #[arg(long, env = "HAMYON_TRUSTED_PROXIES", value_delimiter = ',', value_parser = network)]
     pub trusted_proxies: Vec<IpNet>,
+    /// The zone of tenants and resources that are made without one, an IANA name
+    #[arg(long, env = "HAMYON_TIME_ZONE", default_value = "Asia/Tashkent", value_parser = parse_time_zone)]
+    pub time_zone: TimeZone,
     /// The Payme cashbox.
     #[command(flatten)]
     pub payme: PaymeArgs,
@@ -404,6 +414,7 @@ impl ServeArgs {
             payme_addresses: payme.payme_addresses.clone(),
             telegram: self.telegram.settings()?,
             trusted_proxies: self.trusted_proxies.clone(),
+            time_zone: self.time_zone,
             fee_limits: self.fees.limits(),
             reminders: ReminderPolicy {
                 days: self.fees.reminder_days.clone(),

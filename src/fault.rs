@@ -78,6 +78,12 @@ impl Fault {
         Self { what, cause: None, remedy: Remedy::Report }
     }
 
+    /// The database was asked and didn't answer: what became of it is open, and a repeat finds out.
+    #[must_use]
+    pub const fn unanswered(what: &'static str) -> Self {
+        Self { what, cause: None, remedy: Remedy::Wait }
+    }
+
     /// Adds the cause.
     #[must_use]
     pub fn because(mut self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {

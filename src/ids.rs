@@ -100,9 +100,9 @@ text_id!(
     /// The id a payment provider gave to a payment.
     ExternalId,
     "id",
-    "must be 1 to 180 visible ASCII characters",
+    "must be 1 to 560 visible ASCII characters",
     // With its provider's name before it, it has to fit into a reference.
-    |text| !text.is_empty() && text.len() <= 180 && text.bytes().all(|byte| byte.is_ascii_graphic())
+    |text| !text.is_empty() && text.len() <= 560 && text.bytes().all(|byte| byte.is_ascii_graphic())
 );
 
 text_id!(
@@ -133,11 +133,12 @@ impl Pocket {
 }
 
 text_id!(
-    /// What a row books, in the words of its source. Unique per wallet and kind.
+    /// What a row books, in the words of its source. Unique per wallet and kind. An index carries it, which takes no
+    /// more than 2,700 bytes.
     Reference,
     "reference",
-    "must be 1 to 200 characters without control characters",
-    |text| !text.trim().is_empty() && text.chars().count() <= 200 && is_plain_text(text)
+    "must be 1 to 600 characters without control characters",
+    |text| !text.trim().is_empty() && text.chars().count() <= 600 && is_plain_text(text)
 );
 
 text_id!(

@@ -151,21 +151,31 @@ pub struct WeeklyPattern {
 }
 
 impl WeeklyPattern {
-    /// The slots of the pattern. An hour that a change of the clocks takes away is left out; of one that comes twice
-    /// the first is meant.
+    /// The slots of the pattern, each where the local clock shows its time. One that a change of the clocks takes away
+    /// is left out; of an hour that comes twice the first is meant. A day's slots are of that day: none begins on the
+    /// next one.
     #[must_use]
     pub fn slots(&self, zone: Tz) -> Vec<NewSlot> {
-        let mut slots = Vec::new();
+        let mut slots: Vec<NewSlot> = Vec::new();
         for day in self.from.iter_days().take_while(|day| *day <= self.to) {
             if !self.weekdays.contains(&day.weekday()) {
                 continue;
             }
-            let Some(first) = zone.from_local_datetime(&day.and_time(self.starts)).earliest() else { continue };
-            let mut starts_at = first.with_timezone(&Utc);
+            let mut starts = day.and_time(self.starts);
             for _ in 0..self.times {
-                let Some(ends_at) = starts_at.checked_add_signed(self.length) else { break };
-                slots.push(NewSlot { starts_at, ends_at });
-                starts_at = ends_at;
+                if starts.date() != day {
+                    break;
+                }
+                let begins = zone.from_local_datetime(&starts).earliest().map(|begins| begins.with_timezone(&Utc));
+                // Clocks that go back bring the same hour again: the slots before it have taken it.
+                let free = |begins: &DateTime<Utc>| slots.last().is_none_or(|last| last.ends_at <= *begins);
+                if let Some(starts_at) = begins.filter(free)
+                    && let Some(ends_at) = starts_at.checked_add_signed(self.length)
+                {
+                    slots.push(NewSlot { starts_at, ends_at });
+                }
+                let Some(next) = starts.checked_add_signed(self.length) else { break };
+                starts = next;
             }
         }
         slots

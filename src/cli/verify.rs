@@ -12,6 +12,7 @@ use crate::config::{self, DatabaseArgs};
 use crate::db::Server;
 use crate::hold;
 use crate::ledger::verify::{self, Head, Report};
+use crate::payment;
 use crate::support;
 
 /// What to verify against, and how to say it.
@@ -66,11 +67,11 @@ async fn verify_with(server: &Server, database: &DatabaseArgs, args: &VerifyArgs
     if let Some(what) = wrong {
         report.add("the audit", what);
     }
-    for request_id in support::granted_amiss(&mut snapshot).await? {
-        report.add(
-            format!("support request {request_id}"),
-            "it was granted, and its row is missing or says something else",
-        );
+    for row in support::granted_amiss(&mut snapshot).await? {
+        report.add(row, "the request of the support desk and its row don't say the same, or one of them is missing");
+    }
+    for booking in payment::bookings_amiss(&mut snapshot).await? {
+        report.add(booking, "the booking and the row of what it cost don't say the same, or one of them is missing");
     }
     for amiss in hold::verify(&mut snapshot).await? {
         report.add(format!("hold {}", amiss.hold_id), amiss.what);

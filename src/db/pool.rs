@@ -23,6 +23,9 @@ pub struct PoolSettings {
     pub statement_timeout: Duration,
     /// How long one statement may wait for a lock.
     pub lock_timeout: Duration,
+    /// How long one transaction may take. The bounds above are the server's; this one is ours, for a server that has
+    /// gone without a word: its address moved, or a firewall forgot the connection.
+    pub transaction_timeout: Duration,
 }
 
 impl Default for PoolSettings {
@@ -32,6 +35,7 @@ impl Default for PoolSettings {
             acquire_timeout: Duration::from_secs(3),
             statement_timeout: Duration::from_secs(15),
             lock_timeout: Duration::from_secs(5),
+            transaction_timeout: Duration::from_mins(2),
         }
     }
 }
@@ -143,7 +147,7 @@ impl Server {
             .test_before_acquire(false)
             .connect_with(options)
             .await?;
-        let database = Database { pool };
+        let database = Database { pool, transaction_timeout: settings.transaction_timeout };
         migrate::check(database.pool()).await?;
         Ok(database)
     }
@@ -191,6 +195,7 @@ fn quiet(options: PgConnectOptions) -> PgConnectOptions {
 #[derive(Debug, Clone)]
 pub struct Database {
     pool: PgPool,
+    transaction_timeout: Duration,
 }
 
 impl Database {
@@ -198,6 +203,11 @@ impl Database {
     #[must_use]
     pub const fn pool(&self) -> &PgPool {
         &self.pool
+    }
+
+    /// How long one transaction may take.
+    pub(super) const fn transaction_timeout(&self) -> Duration {
+        self.transaction_timeout
     }
 
     /// Closes every connection, waiting for those in use.

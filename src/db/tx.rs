@@ -35,7 +35,12 @@ impl Database {
         let mut attempt: u32 = 1;
         loop {
             let started = Instant::now();
-            let outcome = self.attempt(&work).await;
+            let outcome = match tokio::time::timeout(self.transaction_timeout(), self.attempt(&work)).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    Err(Fault::unanswered("the database didn't answer; what became of it a repeat finds out").into())
+                }
+            };
             let status = match &outcome {
                 Ok(_) => "committed",
                 Err(Error::Refused(_)) => "refused",

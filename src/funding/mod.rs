@@ -11,7 +11,7 @@ use sqlx::PgConnection;
 
 use crate::fault::Error;
 use crate::fee;
-use crate::ids::Actor;
+use crate::ids::{Actor, Pocket};
 use crate::ledger::{self, Entry, Kind, PostedRow, Refusal};
 use crate::outbox::{self, Event, EventKind};
 
@@ -28,7 +28,9 @@ pub async fn post(
     now: DateTime<Utc>,
 ) -> Result<Vec<PostedRow>, Error<Refusal>> {
     let rows = ledger::post(conn, entries, actor, now).await?;
-    events.extend(rows.iter().filter(|row| row.kind == Kind::Refund).map(refund_posted));
+    // What is only set aside, on its way to its payer, is nothing that a tenant has back.
+    let is_back = |row: &&PostedRow| row.kind == Kind::Refund && row.pocket != Pocket::set_aside();
+    events.extend(rows.iter().filter(is_back).map(refund_posted));
     let credited: BTreeSet<_> = rows
         .iter()
         .filter(|row| row.amount.is_positive())

@@ -47,6 +47,9 @@ async fn answer_text(app: &Arc<App>, peer: SocketAddr, request_id: String, reque
         Ok(Err(_)) => Err("the body is too long or did not arrive whole"),
         Err(_) => Err("the body took too long to arrive"),
     };
+    // Whatever becomes of the call, its answer has its id.
+    let id = body.as_ref().map_or_else(|_| envelope::null(), |body| envelope::open(body).id);
+    let refuse = |error: &PaymeError| envelope::error(&id, &error.to_object().to_string());
     let incoming = Incoming { body, mode, remote_address: Some(address.to_string()), request_id: request_id.clone() };
     let worker = app.clone();
     let work = app.run_to_end(async move { worker.payme.answer(incoming).await });

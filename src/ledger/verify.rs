@@ -217,6 +217,7 @@ pub async fn verify(conn: &mut PgConnection, anchor: &[Head], mut progress: impl
     }
     verify_payments(conn, &mut report).await?;
     verify_dues(conn, &mut report).await?;
+    verify_divided(conn, &mut report).await?;
     verify_provider_rows(conn, &mut report).await?;
     progress(report.rows);
     Ok(report)
@@ -463,6 +464,28 @@ async fn verify_provider_rows(conn: &mut PgConnection, report: &mut Report) -> R
     while let Some(row) = rows.try_next().await? {
         let wallet = place_of(row.wallet_id, &row.tenant_id, &row.currency);
         report.add(format!("{wallet}, row {}", row.seq), format!("no payment stands behind this {}", row.kind));
+    }
+    Ok(())
+}
+
+/// A wallet that has pockets with rules, or promises to holds, says so: without that mark nobody would look for them,
+/// and what is held or over could be spent.
+async fn verify_divided(conn: &mut PgConnection, report: &mut Report) -> Result<(), Fault> {
+    let mut rows = sqlx::query!(
+        "-- verify::divided
+         SELECT w.wallet_id, w.tenant_id, w.currency
+           FROM wallets w
+          WHERE NOT w.divided
+            AND (EXISTS (SELECT FROM pockets k WHERE k.wallet_id = w.wallet_id)
+                 OR EXISTS (SELECT FROM holds h WHERE h.wallet_id = w.wallet_id))
+          ORDER BY w.wallet_id"
+    )
+    .fetch(conn);
+    while let Some(row) = rows.try_next().await? {
+        report.add(
+            place_of(row.wallet_id, &row.tenant_id, &row.currency),
+            "it has pockets or holds, and is marked as having none",
+        );
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use sqlx::PgConnection;
 
 use super::store::{self, DeliveryRow, Replay};
-use crate::fault::Fault;
+use crate::fault::{Error, Fault};
 
 /// A receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,33 @@ pub async fn register(
     let secret = format!("whsec_{}", STANDARD.encode(bytes));
     let endpoint = store::insert_endpoint(conn, url, &secret, now).await?;
     Ok((endpoint, SecretString::from(secret)))
+}
+
+/// There is no such receiver that is off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("there is no endpoint {0} that is off")]
+pub struct NotOff(pub i64);
+
+/// Registers a receiver that goes on where one ended that is off: with every event which that one hasn't got, in their
+/// order.
+///
+/// # Errors
+/// [`NotOff`]; the URL must have been checked by [`super::check_url`].
+pub async fn register_in_place_of(
+    conn: &mut PgConnection,
+    from_endpoint_id: i64,
+    url: &str,
+    now: DateTime<Utc>,
+) -> Result<(Endpoint, SecretString), Error<NotOff>> {
+    let (endpoint, secret) = register(conn, url, now).await?;
+    match store::take_over(conn, endpoint.endpoint_id, from_endpoint_id, now).await? {
+        Some(events) => {
+            let endpoint_id = endpoint.endpoint_id;
+            tracing::info!(endpoint_id, from_endpoint_id, events, "a webhook endpoint goes on where another one ended");
+            Ok((endpoint, secret))
+        }
+        None => Err(Error::Refused(NotOff(from_endpoint_id))),
+    }
 }
 
 /// Every receiver, the oldest first.

@@ -70,6 +70,42 @@ pub async fn insert_endpoint(
     .into())
 }
 
+/// Hands an endpoint what another one, which is off, hasn't got: what waited for it, what was given up, and what has
+/// happened since it was switched off. Returns how many events; none when there is no such endpoint that is off.
+pub async fn take_over(
+    conn: &mut PgConnection,
+    endpoint_id: i64,
+    from_endpoint_id: i64,
+    now: DateTime<Utc>,
+) -> Result<Option<u64>, Fault> {
+    let off_since = sqlx::query_scalar!(
+        r#"-- outbox::off_since
+           SELECT disabled_at AS "disabled_at!" FROM webhook_endpoints
+            WHERE endpoint_id = $1 AND disabled_at IS NOT NULL"#,
+        from_endpoint_id,
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    let Some(off_since) = off_since else { return Ok(None) };
+    let done = sqlx::query!(
+        "-- outbox::take_over
+         INSERT INTO webhook_deliveries (endpoint_id, event_id, tenant_id, next_attempt_at)
+         SELECT $1, e.event_id, e.tenant_id, $4
+           FROM events e
+           LEFT JOIN webhook_deliveries d ON d.endpoint_id = $2 AND d.event_id = e.event_id
+          WHERE CASE WHEN d.event_id IS NULL THEN e.created_at >= $3 ELSE d.delivered_at IS NULL END
+          ORDER BY e.event_id
+             ON CONFLICT DO NOTHING",
+        endpoint_id,
+        from_endpoint_id,
+        off_since,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(Some(done.rows_affected()))
+}
+
 pub async fn list_endpoints(conn: &mut PgConnection) -> Result<Vec<Endpoint>, Fault> {
     Ok(sqlx::query_as!(
         EndpointRow,
@@ -467,10 +503,12 @@ pub async fn oldest_waiting_at(conn: &mut PgConnection) -> Result<Option<DateTim
     Ok(sqlx::query_scalar!(
         r#"-- outbox::oldest_waiting_at
            SELECT min(e.created_at) AS "oldest?"
-             FROM webhook_deliveries d
-             JOIN events e ON e.event_id = d.event_id
-             JOIN webhook_endpoints p ON p.endpoint_id = d.endpoint_id AND p.disabled_at IS NULL
-            WHERE d.delivered_at IS NULL AND d.dead_at IS NULL"#
+             FROM webhook_endpoints p
+            CROSS JOIN LATERAL (SELECT min(d.event_id) AS event_id FROM webhook_deliveries d
+                                 WHERE d.endpoint_id = p.endpoint_id
+                                   AND d.delivered_at IS NULL AND d.dead_at IS NULL) waiting
+             JOIN events e ON e.event_id = waiting.event_id
+            WHERE p.disabled_at IS NULL"#
     )
     .fetch_one(conn)
     .await?)

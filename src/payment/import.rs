@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 
 use super::store;
 use crate::fault::Error;
-use crate::ids::Reference;
+use crate::ids::{Pocket, Reference};
 use crate::ledger::{Entry, Kind};
 
 /// The row would stand for a payment and be of other money.
@@ -18,7 +18,7 @@ pub struct ImportRefusal {
     pub index: usize,
     /// The payment's name in the book.
     pub reference: Reference,
-    /// Which of tenant_id, currency and amount differ.
+    /// Which of tenant_id, currency, amount, pocket and status (it was cancelled) differ.
     pub fields: Vec<&'static str>,
 }
 
@@ -45,6 +45,10 @@ pub async fn check_imports(conn: &mut PgConnection, entries: &[Entry]) -> Result
             ("tenant_id", payment.tenant_id == entry.tenant_id),
             ("currency", payment.currency == entry.currency),
             ("amount", payment.amount == entry.amount),
+            // Its way back takes it from there, and what was bought never expires.
+            ("pocket", entry.pocket == Pocket::main()),
+            // Of a payment that was cancelled no money came.
+            ("status", !payment.cancelled),
         ]
         .into_iter()
         .filter_map(|(field, same)| (!same).then_some(field))

@@ -30,6 +30,6 @@ pub use service::{
     Cancelled, Created, Performed, Terms, cancel, check, create, find, keep_fiscal_receipt, list, perform,
     sweep_expired,
 };
-pub use slot::BOOKING_REFERENCE_PREFIX;
+pub use slot::{BOOKING_REFERENCE_PREFIX, bookings_amiss};
 pub use state::{AccountRef, FiscalKind, Mode, NewPayment, Payment, PaymentKey, State};
 pub use unbook::{RefundWish, Unbook, UnbookRefusal, is_of_standing_booking, unbook};

@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::PgConnection;
 
 use super::{Payment, Refusal, State, Terms, store};
-use crate::booking;
+use crate::booking::{self, SlotRefusal};
 use crate::fault::{Error, Fault};
 use crate::ids::{OrderId, TenantId};
 use crate::money::{CurrencyCode, MinorUnits};
@@ -78,6 +78,14 @@ pub enum OrderRefusal {
     /// No such slot.
     #[error("there is no slot {0}")]
     UnknownSlot(i64),
+    /// Nobody can get the slot any more.
+    #[error("slot {slot_id} can't be had any more: {why}")]
+    SlotGone {
+        /// Which slot.
+        slot_id: i64,
+        /// Why.
+        why: SlotRefusal,
+    },
     /// The id stands for another order.
     #[error("order {order_id} exists with another {}", fields.join(", "))]
     Differs {
@@ -117,11 +125,10 @@ pub fn status(order: &Order, standing: Option<&Payment>, held: bool, now: DateTi
     }
 }
 
-/// Whether a new payment of this amount may be made for the order.
+/// Whether a new payment may be made for the order.
 pub(super) fn check_payable(
     order: &Order,
     standing: Option<&Payment>,
-    amount: MinorUnits,
     terms: &Terms,
     now: DateTime<Utc>,
 ) -> Result<(), Refusal> {
@@ -137,10 +144,16 @@ pub(super) fn check_payable(
     if order.currency != terms.currency {
         return not_payable("its currency is not this provider's");
     }
-    if amount != order.amount {
-        return Err(Refusal::WrongAmount { least: order.amount, most: order.amount, given: amount });
-    }
     Ok(())
+}
+
+/// Whether this is the order's price.
+pub(super) fn check_amount(order: &Order, amount: MinorUnits) -> Result<(), Refusal> {
+    if amount == order.amount {
+        Ok(())
+    } else {
+        Err(Refusal::WrongAmount { least: order.amount, most: order.amount, given: amount })
+    }
 }
 
 /// Makes an order, or finds the same one made. The second value says whether it is new.
@@ -156,12 +169,17 @@ pub async fn create(conn: &mut PgConnection, order: &Order) -> Result<(Order, bo
     {
         return Err(Error::Refused(OrderRefusal::UnknownSlot(slot_id)));
     }
-    if store::insert_order(conn, order).await? {
-        return Ok((order.clone(), true));
-    }
-    let there = find(conn, &order.order_id)
-        .await?
-        .ok_or_else(|| Fault::new("an order that conflicted with an insert was not there to read"))?;
+    let there = if let Some(there) = find(conn, &order.order_id).await? {
+        there
+    } else {
+        check_slot(conn, order).await?;
+        if store::insert_order(conn, order).await? {
+            return Ok((order.clone(), true));
+        }
+        find(conn, &order.order_id)
+            .await?
+            .ok_or_else(|| Fault::new("an order that conflicted with an insert was not there to read"))?
+    };
     let fields: Vec<&'static str> = [
         ("tenant_id", there.tenant_id == order.tenant_id),
         ("currency", there.currency == order.currency),
@@ -181,6 +199,18 @@ pub async fn create(conn: &mut PgConnection, order: &Order) -> Result<(Order, bo
     }
 }
 
+/// A new attempt to get a slot that nobody can get any more has no use. One that is held may become free again.
+async fn check_slot(conn: &mut PgConnection, order: &Order) -> Result<(), Error<OrderRefusal>> {
+    let Some(slot_id) = order.slot_id else { return Ok(()) };
+    let slot = booking::read(conn, slot_id, &order.order_id).await?;
+    match slot.standing.check_free(slot.now) {
+        Ok(()) | Err(SlotRefusal::Held | SlotRefusal::HeldBefore | SlotRefusal::HoldOver) => Ok(()),
+        Err(why @ (SlotRefusal::Booked | SlotRefusal::Withdrawn | SlotRefusal::Past)) => {
+            Err(Error::Refused(OrderRefusal::SlotGone { slot_id, why }))
+        }
+    }
+}
+
 /// Withdraws an order that nobody is paying. Closing it again changes nothing.
 ///
 /// # Errors
@@ -193,7 +223,9 @@ pub async fn close(
 ) -> Result<Order, Error<OrderRefusal>> {
     let order =
         lock(conn, order_id).await?.ok_or_else(|| Error::Refused(OrderRefusal::UnknownOrder(order_id.clone())))?;
-    let standing = standing(conn, order_id, super::Mode::Live, lifetime, now).await?;
+    // A payment that is being performed at this very moment ends first, and is seen then.
+    let latest = store::lock_latest_of_order(conn, order_id, super::Mode::Live).await?;
+    let standing = latest.filter(|payment| is_in_the_way(payment, lifetime, now));
     let cannot = |status| Err(Error::Refused(OrderRefusal::CannotClose { order_id: order_id.clone(), status }));
     let held = is_held(conn, &order).await?;
     match status(&order, standing.as_ref(), held, now) {
@@ -257,7 +289,11 @@ pub(super) async fn standing(
     now: DateTime<Utc>,
 ) -> Result<Option<Payment>, Fault> {
     let latest = store::latest_of_order(conn, order_id, mode).await?;
-    Ok(latest.filter(|payment| payment.state != State::Created || !payment.is_expired(lifetime, now)))
+    Ok(latest.filter(|payment| is_in_the_way(payment, lifetime, now)))
+}
+
+fn is_in_the_way(payment: &Payment, lifetime: TimeDelta, now: DateTime<Utc>) -> bool {
+    payment.state != State::Created || !payment.is_expired(lifetime, now)
 }
 
 /// The payment of an order that is open or was successful, however old its promise.

@@ -8,7 +8,7 @@ use super::{AccountRef, FiscalKind, Mode, NewPayment, Payment, PaymentKey, Refus
 use crate::booking::Booked;
 use crate::clock::Clock;
 use crate::db::Database;
-use crate::fault::{Error, Fault, Widen as _};
+use crate::fault::{Error, Fault};
 use crate::funding;
 use crate::ids::{Actor, OrderId, Pocket, Reference, TenantId};
 use crate::ledger::{self, Entry, Floor, Kind, Metadata};
@@ -84,11 +84,13 @@ pub async fn check(
         AccountRef::Wallet(tenant_id) => check_wallet(conn, tenant_id, amount, terms).await,
         AccountRef::Order(order_id) => {
             let order = order::find(conn, order_id).await?.ok_or(Error::Refused(Refusal::UnknownOrder))?;
+            check_not_closed(conn, &order.tenant_id).await?;
             let standing = order::standing(conn, order_id, mode, terms.lifetime, now).await?;
-            order::check_payable(&order, standing.as_ref(), amount, terms, now).map_err(Error::Refused)?;
+            order::check_payable(&order, standing.as_ref(), terms, now).map_err(Error::Refused)?;
             if let Some(slot_id) = order.slot_id {
                 slot::check_free(conn, slot_id, order_id).await?;
             }
+            order::check_amount(&order, amount).map_err(Error::Refused)?;
             Ok(order.tenant_id)
         }
     }
@@ -117,12 +119,14 @@ pub async fn create(conn: &mut PgConnection, new: &NewPayment, terms: &Terms, no
             }
             let standing = store::lock_latest_of_order(conn, order_id, new.key.mode).await?;
             let standing = free_if_expired(conn, standing, terms, now).await?;
-            order::check_payable(&order, standing.as_ref(), new.amount, terms, now).map_err(Error::Refused)?;
-            check_age(new, terms, now)?;
+            check_not_closed(conn, &order.tenant_id).await?;
+            order::check_payable(&order, standing.as_ref(), terms, now).map_err(Error::Refused)?;
             let slot = match order.slot_id {
                 Some(slot_id) => Some(slot::lock_free(conn, slot_id, order_id).await?),
                 None => None,
             };
+            order::check_amount(&order, new.amount).map_err(Error::Refused)?;
+            check_age(new, terms, now)?;
             (order.tenant_id, slot.zip(Some(order_id)))
         }
     };
@@ -153,11 +157,12 @@ async fn created_before(
         State::Performed { .. } | State::Cancelled { .. } | State::Refunded { .. } => {
             Err(Error::Refused(Refusal::WrongState(payment.state)))
         }
-        State::Created if payment.amount != new.amount => Err(Error::Refused(Refusal::Differs { field: "amount" })),
-        State::Created if !payment.is_for(&new.account) => Err(Error::Refused(Refusal::Differs { field: "account" })),
+        // Whatever it is asked with: its time is over.
         State::Created if payment.is_expired(terms.lifetime, now) => {
             Ok(Created::Expired(time_out(conn, payment, terms, now).await?))
         }
+        State::Created if payment.amount != new.amount => Err(Error::Refused(Refusal::Differs { field: "amount" })),
+        State::Created if !payment.is_for(&new.account) => Err(Error::Refused(Refusal::Differs { field: "account" })),
         State::Created => Ok(Created::Already(payment)),
     }
 }
@@ -329,11 +334,7 @@ async fn check_wallet(
     amount: MinorUnits,
     terms: &Terms,
 ) -> Result<TenantId> {
-    match store::tenant_status(conn, tenant_id).await?.as_deref() {
-        None => return Err(Error::Refused(Refusal::UnknownTenant)),
-        Some("closed") => return Err(Error::Refused(Refusal::WalletClosed(tenant_id.clone()))),
-        Some(_) => {}
-    }
+    check_not_closed(conn, tenant_id).await?;
     if amount < terms.top_up_min || amount > terms.top_up_max {
         return Err(Error::Refused(Refusal::WrongAmount {
             least: terms.top_up_min,
@@ -342,6 +343,15 @@ async fn check_wallet(
         }));
     }
     Ok(tenant_id.clone())
+}
+
+/// Whoever is gone takes no money any more, for whatever it is.
+async fn check_not_closed(conn: &mut PgConnection, tenant_id: &TenantId) -> Result<()> {
+    match store::tenant_status(conn, tenant_id).await?.as_deref() {
+        None => Err(Error::Refused(Refusal::UnknownTenant)),
+        Some("closed") => Err(Error::Refused(Refusal::WalletClosed(tenant_id.clone()))),
+        Some(_) => Ok(()),
+    }
 }
 
 fn check_age(new: &NewPayment, terms: &Terms, now: DateTime<Utc>) -> Result<()> {
@@ -445,22 +455,30 @@ async fn top_up(
         Err(Error::Refused(ledger::Refusal::AlreadyBooked { index: 0, seq, .. })) => {
             let booked = ledger::find(conn, &entry.tenant_id, &entry.currency, &entry.kind, &entry.reference).await?;
             let (_, booked) = booked.ok_or_else(|| Fault::new("a row that is booked already was not there to read"))?;
-            if booked == payment.amount {
-                match spent {
-                    Some(spent) => {
-                        funding::post(conn, &[spent], events, &terms.actor, now).await.widen()?;
-                    }
-                    None => outbox::write(conn, &events, now).await?,
-                }
-                return Ok(());
+            let otherwise = || {
+                Error::Refused(Refusal::BookedOtherwise {
+                    tenant_id: entry.tenant_id.clone(),
+                    reference: entry.reference.clone(),
+                    seq,
+                    booked,
+                    amount: payment.amount,
+                })
+            };
+            if booked != payment.amount {
+                return Err(otherwise());
             }
-            Err(Error::Refused(Refusal::BookedOtherwise {
-                tenant_id: entry.tenant_id,
-                reference: entry.reference,
-                seq,
-                booked,
-                amount: payment.amount,
-            }))
+            match spent {
+                // That money may have been spent since, so it pays for the slot like any other.
+                Some(spent) => {
+                    let spent = Entry { floor: Floor::Zero, ..spent };
+                    match funding::post(conn, &[spent], events, &terms.actor, now).await {
+                        Ok(_) => Ok(()),
+                        Err(Error::Refused(ledger::Refusal::InsufficientFunds { .. })) => Err(otherwise()),
+                        Err(error) => Err(error.widen()),
+                    }
+                }
+                None => Ok(outbox::write(conn, &events, now).await?),
+            }
         }
         Err(error) => Err(error.widen()),
     }

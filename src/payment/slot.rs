@@ -44,6 +44,8 @@ pub async fn hold(
             // Counted from the provider's own time, like the payment's expiry.
             let age = now.signed_duration_since(payment.external_created_at);
             let lives_for = terms.lifetime.checked_sub(&age).unwrap_or(terms.lifetime);
+            // What has begun isn't sold (B2), however late its payer comes back.
+            let lives_for = lives_for.min(slot.standing.starts_at.signed_duration_since(slot.now));
             booking::hold_for_payment(conn, slot, order_id, payment.payment_id, lives_for).await
         }
     }
@@ -164,4 +166,26 @@ pub fn confirmed(payment: &Payment, booked: &Booked) -> Event {
             "currency": payment.currency.as_str(),
         }),
     }
+}
+
+/// Bookings whose row isn't there or is of another amount, and rows of bookings that aren't there: the name of each.
+///
+/// # Errors
+/// A fault of reading.
+pub async fn bookings_amiss(conn: &mut PgConnection) -> Result<Vec<String>, Fault> {
+    Ok(sqlx::query_scalar!(
+        r#"-- payment::bookings_amiss
+           SELECT coalesce('booking:' || b.booking_id, x.reference) AS "row!"
+             FROM (SELECT b.booking_id, -p.amount AS amount, w.wallet_id
+                     FROM bookings b
+                     JOIN payments p ON p.payment_id = b.payment_id
+                     LEFT JOIN wallets w ON w.tenant_id = p.tenant_id AND w.currency = p.currency) b
+             FULL JOIN (SELECT * FROM wallet_transactions
+                         WHERE kind = 'booking' AND starts_with(reference, 'booking:')) x
+               ON x.wallet_id = b.wallet_id AND x.reference = 'booking:' || b.booking_id
+            WHERE x.amount IS DISTINCT FROM b.amount
+            ORDER BY 1"#
+    )
+    .fetch_all(conn)
+    .await?)
 }

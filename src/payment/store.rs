@@ -225,6 +225,8 @@ pub struct Money {
     pub tenant_id: TenantId,
     pub currency: CurrencyCode,
     pub amount: MinorUnits,
+    /// Whether it was cancelled, before or after it was performed.
+    pub cancelled: bool,
 }
 
 /// The live payments of these names, in the order of the names.
@@ -235,7 +237,8 @@ pub async fn find_live(
 ) -> Result<Vec<Option<Money>>, Fault> {
     sqlx::query!(
         r#"-- payment::find_live
-           SELECT p.tenant_id AS "tenant_id?", p.currency AS "currency?", p.amount AS "amount?"
+           SELECT p.tenant_id AS "tenant_id?", p.currency AS "currency?", p.amount AS "amount?",
+                  (p.cancelled_at IS NOT NULL) AS "cancelled!"
              FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS named (provider, external_id, place)
              LEFT JOIN payments p
                ON p.provider = named.provider AND p.external_id = named.external_id AND p.mode = 'live'
@@ -251,6 +254,7 @@ pub async fn find_live(
             tenant_id: TenantId::from_column(tenant_id)?,
             currency: CurrencyCode::from_column(currency)?,
             amount: MinorUnits::new(amount),
+            cancelled: row.cancelled,
         })),
         _ => Ok(None),
     })

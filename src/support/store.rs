@@ -296,21 +296,24 @@ pub async fn moved_alone(
     Ok(MinorUnits::new(moved))
 }
 
-/// Requests that were granted and whose row isn't there or says something else: the first ten, by number.
+/// Requests that were granted and whose row isn't there or says something else, and rows of requests that weren't
+/// granted or aren't there: the name of each row.
 ///
 /// # Errors
 /// A fault of reading.
-pub async fn granted_amiss(conn: &mut PgConnection) -> Result<Vec<i64>, Fault> {
+pub async fn granted_amiss(conn: &mut PgConnection) -> Result<Vec<String>, Fault> {
     Ok(sqlx::query_scalar!(
-        "-- support::granted_amiss
-         SELECT r.request_id
-           FROM support_requests r
-           LEFT JOIN wallets w ON w.tenant_id = r.tenant_id AND w.currency = r.currency
-           LEFT JOIN wallet_transactions x ON x.wallet_id = w.wallet_id AND x.seq = r.posted_seq
-          WHERE r.posted_seq IS NOT NULL
-            AND (x.kind, x.amount, x.reference, x.actor)
-                IS DISTINCT FROM (r.kind, r.amount, 'support:' || r.request_id, r.decided_by)
-          ORDER BY r.request_id LIMIT 10"
+        r#"-- support::granted_amiss
+           SELECT coalesce('support:' || r.request_id, x.reference) AS "row!"
+             FROM (SELECT r.*, w.wallet_id FROM support_requests r
+                     LEFT JOIN wallets w ON w.tenant_id = r.tenant_id AND w.currency = r.currency
+                    WHERE r.posted_seq IS NOT NULL) r
+             FULL JOIN (SELECT * FROM wallet_transactions
+                         WHERE kind IN ('refund', 'adjustment') AND starts_with(reference, 'support:')) x
+               ON x.wallet_id = r.wallet_id AND x.seq = r.posted_seq
+            WHERE (x.kind, x.amount, x.reference, x.actor, x.original_seq)
+                  IS DISTINCT FROM (r.kind, r.amount, 'support:' || r.request_id, r.decided_by, r.original_seq)
+            ORDER BY 1"#
     )
     .fetch_all(conn)
     .await?)

@@ -224,7 +224,7 @@ async fn a_batch_has_one_to_five_thousand_items_of_bounded_size() {
         ("pocket", json!("x".repeat(65))),
         ("kind", json!("Bonus")),
         ("kind", json!("x".repeat(33))),
-        ("reference", json!("x".repeat(201))),
+        ("reference", json!("x".repeat(601))),
         ("reason", json!("x".repeat(501))),
         ("tenant_id", json!("x".repeat(65))),
         ("currency", json!("X".repeat(17))),
@@ -237,7 +237,7 @@ async fn a_batch_has_one_to_five_thousand_items_of_bounded_size() {
 
     // The longest of everything is taken, character for character.
     let longest = json!({
-        "tenant_id": "acme", "currency": "UZS", "kind": "k".repeat(32), "amount": "1", "reference": "ў".repeat(200),
+        "tenant_id": "acme", "currency": "UZS", "kind": "k".repeat(32), "amount": "1", "reference": "ў".repeat(600),
         "reason": "қ".repeat(500), "pocket": "p".repeat(64), "metadata": { "a": "x".repeat(4_096 - 8), },
     });
     let answer = door(&app, path).json(&batch(std::slice::from_ref(&longest))).send(&app).await;

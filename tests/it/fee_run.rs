@@ -32,7 +32,7 @@ pub fn move_to(app: &TestApp, instant: &str) {
 }
 
 /// Three tenants who owe December: two with money, one without.
-async fn three() -> TestApp {
+pub async fn three() -> TestApp {
     three_on(PoolSettings::default()).await
 }
 

@@ -68,6 +68,7 @@ mod support_desk;
 mod telegram;
 mod tenants;
 mod transactions;
+mod unanswered;
 mod verify;
 mod webhook_addresses;
 mod webhook_api;

@@ -114,8 +114,15 @@ async fn unavailable(serving: &Serving) {
     let batch = credits("acme", &one_and_two(), "1.00");
     let creation = creation("5f0000000000000000000001", "acme", 1_500_000);
     let perform = json!({ "id": "5f0000000000000000000001" });
+    let stranger = async {
+        let body = json!({ "jsonrpc": "2.0", "id": 77, "method": "PerformTransaction", "params": perform });
+        let url = format!("{}/payme", serving.url);
+        let request = serving.client.post(url).basic_auth("Paycom", Some("nobody's")).json(&body);
+        request.send().await.expect("an answer").json::<Value>().await.expect("JSON")
+    };
     let every_door = async {
         tokio::join!(
+            stranger,
             serving.get("/v1/tenants/acme/balance"),
             serving.get("/v1/tenants/acme/transactions"),
             serving.post("/v1/transactions/batch", Some("K1"), &batch),
@@ -126,7 +133,9 @@ async fn unavailable(serving: &Serving) {
         )
     };
     let answers = tokio::time::timeout(HANGS, every_door).await.expect("nobody hangs");
-    let (balance, statement, booked, created, performed, ready, healthy) = answers;
+    let (stranger, balance, statement, booked, created, performed, ready, healthy) = answers;
+    // Who isn't let in is told so without a look at the database, by the call's own id.
+    assert_eq!((&stranger["error"]["code"], &stranger["id"]), (&json!(-32504), &json!(77)), "{stranger}");
     for (status, answer) in [balance.unwrap(), statement.unwrap(), booked.unwrap()] {
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
         assert!(matches!(answer["code"].as_str(), Some("unavailable" | "timed_out")), "{answer}");
@@ -134,6 +143,7 @@ async fn unavailable(serving: &Serving) {
     }
     for answer in [created.unwrap(), performed.unwrap()] {
         assert_eq!(answer["error"]["code"], -32400, "{answer}");
+        assert!(!answer["id"].is_null(), "whoever asked knows which call it was: {answer}");
     }
     assert_eq!(ready.unwrap().0, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(healthy.unwrap().0, StatusCode::OK, "the process itself is well");

@@ -28,6 +28,7 @@ async fn each_wrong_setting_is_named_and_nothing_is_touched() {
     // The settings, and what the sentence must hold.
     let cases: Vec<(Vec<(&str, &str)>, &[&str])> = vec![
         (vec![("HAMYON_LISTEN", "the moon")], &["--listen", "the moon"]),
+        (vec![("HAMYON_TIME_ZONE", "Mars/Olympus")], &["--time-zone", "Mars/Olympus", "IANA"]),
         (vec![("HAMYON_LISTEN", &taken.0)], &["HAMYON_LISTEN", "in use"]),
         (vec![("HAMYON_TOPUP_MIN", "a lot")], &["HAMYON_TOPUP_MIN", "a lot"]),
         (vec![("HAMYON_TOPUP_MIN", "1000.001")], &["HAMYON_TOPUP_MIN", "1000.001"]),

@@ -429,3 +429,29 @@ async fn f6_a_paid_due_and_its_row_can_not_be_told_apart() {
         assert!(app.verify().await.is_clean(), "{back}");
     }
 }
+
+#[tokio::test]
+async fn l7_a_wallet_that_hides_its_holds_and_rows_of_requests_that_nobody_made_are_found() {
+    let app = book().await;
+    let grant = json!({ "currency": "UZS", "pocket": "promo", "amount": "1.00", "reference": "g",
+                        "expires_at": app.clock.now() + chrono::TimeDelta::days(9) });
+    assert_eq!(app.post_with_key("/v1/tenants/other/grants", "g", &grant).await.0.as_u16(), 201);
+    let refund = json!({ "transaction": 2, "amount": "0.01", "reason": "asked" });
+    assert_eq!(app.post_with_key("/v1/tenants/acme/refunds", "r", &refund).await.0.as_u16(), 201);
+    let mut conn = intruder(&app).await;
+    assert_eq!(program(&app, &[]).await.status.code(), Some(0));
+    for (change, what) in [
+        ("UPDATE wallets SET divided = false WHERE tenant_id = 'other'", "pockets or holds"),
+        (
+            "UPDATE support_requests SET posted_seq = NULL, decided_at = NULL, decided_by = NULL, decision = NULL",
+            "support:1",
+        ),
+    ] {
+        run(&mut conn, change).await;
+        let said = program(&app, &[]).await;
+        let text = format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+        assert_eq!(said.status.code(), Some(1), "{change}: {text}");
+        assert!(text.contains(what), "{change}: {text}");
+        run(&mut conn, "UPDATE wallets SET divided = true WHERE tenant_id = 'other'").await;
+    }
+}

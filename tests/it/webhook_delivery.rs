@@ -157,6 +157,23 @@ async fn an_endpoint_that_is_gone_is_switched_off() {
     let path = format!("/v1/webhook-deliveries/{endpoint_id}/{event_id}/replay");
     let (status, problem) = app.post(&path, &json!({})).await;
     assert_eq!((status.as_u16(), &problem["code"]), (409, &json!("endpoint_disabled")), "{problem}");
+    // Nothing is lost by it: another one goes on where it ended, in each tenant's order.
+    happen(&app, "a", [4]).await;
+    let next = Receiver::start().await;
+    let in_place_of = |number: i64| json!({ "url": next.url(), "in_place_of": number });
+    for wrong in [99, 0] {
+        let (status, problem) = app.post("/v1/webhook-endpoints", &in_place_of(wrong)).await;
+        assert_eq!((status.as_u16(), &problem["code"]), (404, &json!("endpoint_not_found")), "{problem}");
+    }
+    let (status, answer) = app.post("/v1/webhook-endpoints", &in_place_of(endpoint_id)).await;
+    assert_eq!(status.as_u16(), 201, "{answer}");
+    let (status, problem) =
+        app.post("/v1/webhook-endpoints", &in_place_of(answer["endpoint_id"].as_i64().unwrap())).await;
+    assert_eq!(status.as_u16(), 404, "one that is on has nothing to hand over: {problem}");
+    happen(&app, "a", [5]).await;
+    while deliver(&app).await > 0 {}
+    assert_eq!((next.numbers("a"), next.numbers("b")), (vec![1, 2, 4, 5], vec![3]));
+    assert_eq!(receiver.heard().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -95,7 +95,7 @@ impl OrderBody {
     responses((status = 201, body = OrderBody), (status = 200, description = "It was there", body = OrderBody),
         (status = 404, description = "tenant_not_found, currency_not_found, slot_not_found", body = ProblemDocument,
          content_type = "application/problem+json"),
-        (status = 409, description = "order_differs", body = ProblemDocument,
+        (status = 409, description = "order_differs, slot_gone", body = ProblemDocument,
          content_type = "application/problem+json")))]
 pub async fn create(
     caller: Caller<PaymentsWrite>,
@@ -122,6 +122,11 @@ pub async fn create(
             }
             _ => {}
         }
+    } else if payer.is_some() {
+        return Err(Problem::invalid_field(
+            "payer",
+            "is for orders in stars (XTR): no other provider says who pays, so anybody could pay this one",
+        ));
     }
     if !amount.is_positive() {
         return Err(Problem::invalid_field("amount", "must be positive"));

@@ -29,7 +29,7 @@ pub struct NewResource {
     /// For people to read.
     #[schema(example = "Dr. Karimova")]
     pub name: String,
-    /// An IANA name; Asia/Tashkent when left out.
+    /// An IANA name; the service's own zone (`HAMYON_TIME_ZONE`, Asia/Tashkent) when left out.
     pub time_zone: Option<String>,
     /// Who cancels at least so many hours before the start gets everything back; 24 when left out.
     pub refund_until_hours: Option<u16>,
@@ -171,7 +171,7 @@ pub async fn create_resource(
         name: body.name,
         time_zone: match &body.time_zone {
             Some(zone) => super::field("time_zone", TimeZone::parse(zone))?,
-            None => TimeZone::TASHKENT,
+            None => caller.app.settings.time_zone,
         },
         refund_until: TimeDelta::hours(i64::from(body.refund_until_hours.unwrap_or(24))),
         created_at: caller.app.clock.now(),

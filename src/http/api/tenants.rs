@@ -23,7 +23,7 @@ pub struct NewTenant {
     /// For people to read.
     #[schema(example = "Acme LLC")]
     pub name: String,
-    /// IANA name; Asia/Tashkent when left out.
+    /// IANA name; the service's own zone (`HAMYON_TIME_ZONE`, Asia/Tashkent) when left out.
     #[schema(example = "Asia/Tashkent")]
     pub time_zone: Option<String>,
     /// uz, ru or en; uz when left out.
@@ -127,7 +127,7 @@ pub async fn create(
         name: body.name,
         time_zone: match &body.time_zone {
             Some(zone) => super::field("time_zone", TimeZone::parse(zone))?,
-            None => TimeZone::TASHKENT,
+            None => caller.app.settings.time_zone,
         },
         locale: match &body.locale {
             Some(locale) => super::field("locale", Locale::parse(locale))?,

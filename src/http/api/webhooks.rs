@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
+use scoped_futures::ScopedFutureExt as _;
 use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -19,6 +20,8 @@ pub struct NewEndpoint {
     /// Where events are sent to.
     #[schema(example = "https://example.com/hooks")]
     pub url: String,
+    /// The number of an endpoint that is off: this one gets every event which that one hasn't got.
+    pub in_place_of: Option<i64>,
 }
 
 /// An endpoint.
@@ -127,9 +130,12 @@ impl From<DeliveryRow> for DeliveryBody {
     }
 }
 
-/// Registers an endpoint. Events that happen from now on are sent to it.
+/// Registers an endpoint. Events that happen from now on are sent to it; in place of one that is off, all that it hasn't
+/// got as well.
 #[utoipa::path(post, path = "/v1/webhook-endpoints", tag = "webhooks", request_body = NewEndpoint,
-    responses((status = 201, body = EndpointBody)))]
+    responses((status = 201, body = EndpointBody),
+        (status = 404, description = "endpoint_not_found", body = ProblemDocument,
+         content_type = "application/problem+json")))]
 pub async fn create(
     caller: Caller<WebhooksWrite>,
     _: Query<NoParameters>,
@@ -137,8 +143,19 @@ pub async fn create(
 ) -> Result<(StatusCode, axum::Json<EndpointBody>), Problem> {
     let url = check_url(&json.body.url, caller.app.settings.webhooks.allow_private)
         .map_err(|refusal| Problem::invalid_field("url", refusal))?;
-    let mut conn = caller.db().pool().acquire().await.map_err(crate::fault::Fault::from)?;
-    let (endpoint, secret) = endpoint::register(&mut conn, url.as_str(), caller.app.clock.now()).await?;
+    let (url, now, in_place_of) = (url.as_str(), caller.app.clock.now(), json.body.in_place_of);
+    let (endpoint, secret) = caller
+        .db()
+        .run("endpoint_register", |conn| {
+            async move {
+                match in_place_of {
+                    Some(other) => endpoint::register_in_place_of(conn, other, url, now).await,
+                    None => Ok(endpoint::register(conn, url, now).await?),
+                }
+            }
+            .scope_boxed()
+        })
+        .await?;
     let body = EndpointBody::new(endpoint, Some(secret.expose_secret().to_owned()));
     Ok((StatusCode::CREATED, axum::Json(body)))
 }
@@ -222,7 +239,7 @@ pub async fn replay(
             StatusCode::CONFLICT,
             "endpoint_disabled",
             "The endpoint is switched off",
-            format!("nothing is sent to endpoint {endpoint_id} any more; register a new one"),
+            format!("nothing is sent to endpoint {endpoint_id} any more; register one in_place_of it"),
         )),
         Replay::Unknown => Err(Problem::not_found("delivery_not_found", "there is no such delivery")),
     }

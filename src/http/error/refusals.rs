@@ -9,6 +9,7 @@ use crate::hold;
 use crate::http::deed;
 use crate::idempotency::KeyReused;
 use crate::ledger::{self, CurrencyRefusal};
+use crate::outbox::endpoint::NotOff;
 use crate::payment::order::OrderRefusal;
 use crate::payment::prepaid::GiveBackRefusal;
 use crate::payment::prepaid::case::CaseRefusal;
@@ -118,6 +119,9 @@ impl From<OrderRefusal> for Problem {
             OrderRefusal::UnknownTenant(tenant_id) => Self::unknown_tenant(tenant_id),
             OrderRefusal::UnknownOrder(_) => Self::not_found("order_not_found", detail),
             OrderRefusal::UnknownSlot(_) => Self::not_found("slot_not_found", detail),
+            OrderRefusal::SlotGone { slot_id, .. } => {
+                Self::conflict("slot_gone", "Nobody can get the slot any more", detail).with("slot_id", slot_id)
+            }
             OrderRefusal::Differs { fields, .. } => {
                 Self::conflict("order_differs", "The order exists with other values", detail).with("fields", fields)
             }
@@ -388,6 +392,12 @@ impl From<support::Refusal> for Problem {
                 forbidden("forbidden", "The caller may not do this").with("role", needed)
             }
         }
+    }
+}
+
+impl From<NotOff> for Problem {
+    fn from(refusal: NotOff) -> Self {
+        Self::not_found("endpoint_not_found", refusal.to_string())
     }
 }
 

@@ -26,3 +26,4 @@ pub use checkout::{CheckoutTerms, Question, check_out};
 pub use give_back::{GIVE_BACK_REFERENCE_PREFIX, GiveBackRefusal, give_back};
 pub use receipt::{Outcome, Receipt, Received, Source, find_known, is_prepaid, receive};
 pub use state::{Answer, Decision, No};
+pub use store::KnownReceipt;

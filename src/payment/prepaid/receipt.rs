@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 use super::case::{self, CaseKind, NewCase};
 use super::checkout::{LockedOrder, lock_order_and_slot};
 use super::state::{Decision, Offer, WhyPerson, decide_receipt};
+use super::store::KnownReceipt;
 use super::{refund, store};
 use crate::booking::{self, Booked};
 use crate::fault::{Error, Fault, Widen as _};
@@ -57,6 +58,9 @@ pub struct Receipt {
     pub source: Source,
 }
 
+/// More minor units than this are no payment of anybody's: a wallet has room for hundreds of millions of those below.
+const AMOUNT_MAX: MinorUnits = MinorUnits::new(10_000_000_000);
+
 /// What became of money.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
@@ -85,7 +89,7 @@ pub async fn is_prepaid(conn: &mut PgConnection, payment_id: i64) -> Result<bool
     Ok(store::find_receipt(conn, payment_id).await?.is_some())
 }
 
-/// Which of these payments are in the book, each with whether it has gone back. Reads only.
+/// Which of these payments are in the book, each as it was told. Reads only.
 ///
 /// # Errors
 /// A fault.
@@ -93,7 +97,7 @@ pub async fn find_known(
     conn: &mut PgConnection,
     provider: &'static str,
     external_ids: &[String],
-) -> Result<Vec<(String, bool)>, Fault> {
+) -> Result<Vec<KnownReceipt>, Fault> {
     store::find_known(conn, provider, external_ids).await
 }
 
@@ -113,7 +117,7 @@ pub async fn receive(
         note_difference(conn, outcome.payment_id, receipt, now).await?;
         return Ok(Received::Already(outcome));
     }
-    if receipt.currency != book.as_str() || !receipt.amount.is_positive() {
+    if receipt.currency != book.as_str() || !is_believable(receipt.amount) {
         open_foreign(conn, receipt, now).await?;
         return Ok(Received::Foreign);
     }
@@ -293,6 +297,12 @@ async fn open_mismatch(
     case::open(conn, &new, now).await.map(|_| ())
 }
 
+/// Whether a payment of this amount may be a row. Whoever has the webhook's secret may say any number, and one that
+/// fills a wallet to the brim would keep everybody's payments out of it.
+fn is_believable(amount: MinorUnits) -> bool {
+    amount.is_positive() && amount <= AMOUNT_MAX
+}
+
 /// Money of a currency that no wallet here is kept in by this provider can't be a row of the book.
 async fn open_foreign(conn: &mut PgConnection, receipt: &Receipt, now: DateTime<Utc>) -> Result<(), Fault> {
     let new = NewCase {
@@ -307,10 +317,12 @@ async fn open_foreign(conn: &mut PgConnection, receipt: &Receipt, now: DateTime<
             receipt.currency,
             receipt.payer,
             receipt.named_order,
-            if receipt.amount.is_positive() {
+            if !receipt.amount.is_positive() {
+                "A payment is more than nothing"
+            } else if is_believable(receipt.amount) {
                 "This provider's book is kept in another currency"
             } else {
-                "A payment is more than nothing"
+                "Nobody pays so much, and a row of it would leave no room for the payments of others"
             },
         ),
     };

@@ -17,6 +17,7 @@ use crate::fault::{Error, Fault, Widen as _};
 use crate::funding;
 use crate::ids::{Actor, Pocket, Reason};
 use crate::ledger::{self, Floor, Kind};
+use crate::money::MinorUnits;
 use crate::outbox::EventKind;
 use crate::payment::{Payment, PaymentKey, Refusal, State, service, store as payments};
 
@@ -78,6 +79,8 @@ pub enum Refunded {
     New,
     /// Booked before.
     Already,
+    /// Not all of it, or more than it: nothing is booked, and a person looks at it.
+    Differs,
     /// There is no such payment.
     Unknown,
 }
@@ -135,7 +138,7 @@ pub async fn record(
 ) -> Result<(), Error<Refusal>> {
     match outcome {
         CallOutcome::Refunded => {
-            confirm(conn, key, ConfirmedBy::Answer, actor, now).await?;
+            confirm(conn, key, None, ConfirmedBy::Answer, actor, now).await?;
         }
         CallOutcome::Unknown(problem) => {
             let next = now.checked_add_signed(backoff(claimed.attempts)).unwrap_or(now);
@@ -172,18 +175,24 @@ fn backoff(attempts: i32) -> TimeDelta {
     TimeDelta::seconds(BACKOFF_SECS.get(failed.min(last)).copied().unwrap_or(60))
 }
 
-/// Takes note that a payment has gone back: its reversal is booked, once, whoever says so first.
+/// Takes note that a payment has gone back: its reversal is booked, once, whoever says so first. `amount` is what they
+/// say has gone; a part of a payment is none that was asked for.
 ///
 /// # Errors
 /// A refusal of the ledger, which can only be a fault of ours.
 pub async fn confirm(
     conn: &mut PgConnection,
     key: &PaymentKey,
+    amount: Option<MinorUnits>,
     by: ConfirmedBy,
     actor: &Actor,
     now: DateTime<Utc>,
 ) -> Result<Refunded, Error<Refusal>> {
     let Some(payment) = payments::lock(conn, key).await? else { return Ok(Refunded::Unknown) };
+    if let Some(amount) = amount.filter(|amount| *amount != payment.amount) {
+        note_other_amount(conn, &payment, key, amount, now).await?;
+        return Ok(Refunded::Differs);
+    }
     match payment.state {
         State::Refunded { .. } => {
             store::confirm_refund_task(conn, payment.payment_id, by, now).await?;
@@ -199,6 +208,31 @@ pub async fn confirm(
             Ok(Refunded::New)
         }
     }
+}
+
+/// The book knows no part of a payment. Which of the two is true only the provider can say.
+async fn note_other_amount(
+    conn: &mut PgConnection,
+    payment: &Payment,
+    key: &PaymentKey,
+    amount: MinorUnits,
+    now: DateTime<Utc>,
+) -> Result<(), Fault> {
+    let new = NewCase {
+        provider: key.provider,
+        kind: CaseKind::UnreadUpdate,
+        subject: format!("{}:out-differs", key.external_id),
+        payment_id: None,
+        why: format!(
+            "{} of payment {} were said to have gone back to its payer, and it is of {} {}. Nothing was booked: ask the \
+             provider what has gone, and settle it by hand.",
+            amount.get(),
+            key.external_id,
+            payment.amount.get(),
+            payment.currency
+        ),
+    };
+    case::open(conn, &new, now).await.map(|_| ())
 }
 
 /// Books that the money is gone. It is, so the row has no floor: a chargeback of money that was spent leaves a debt.

@@ -12,6 +12,7 @@ use super::refund::ConfirmedBy;
 use super::state::{Answer, Decision, GivingBack, No};
 use crate::fault::Fault;
 use crate::ids::TenantId;
+use crate::money::MinorUnits;
 use crate::payment::order::Order;
 
 /// Bounds how long the statements of this transaction wait and run.
@@ -175,21 +176,46 @@ pub async fn told_otherwise(
     .await?)
 }
 
+/// A payment of the book, as it was told.
+#[derive(Debug)]
+pub struct KnownReceipt {
+    /// The provider's id of it.
+    pub external_id: String,
+    /// How much it was.
+    pub amount: MinorUnits,
+    /// The provider's id of its payer.
+    pub payer: String,
+    /// The order that it named.
+    pub named_order: String,
+    /// Whether it has gone back.
+    pub gone: bool,
+}
+
 pub async fn find_known(
     conn: &mut PgConnection,
     provider: &str,
     external_ids: &[String],
-) -> Result<Vec<(String, bool)>, Fault> {
+) -> Result<Vec<KnownReceipt>, Fault> {
     let rows = sqlx::query!(
         r#"-- prepaid::find_known
-           SELECT external_id, cancelled_at IS NOT NULL AS "gone!"
-             FROM payments WHERE provider = $1 AND mode = 'live' AND external_id = ANY ($2)"#,
+           SELECT p.external_id, p.amount, r.payer, r.named_order, p.cancelled_at IS NOT NULL AS "gone!"
+             FROM payments p JOIN receipts r ON r.payment_id = p.payment_id
+            WHERE p.provider = $1 AND p.mode = 'live' AND p.external_id = ANY ($2)"#,
         provider,
         external_ids,
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(|row| (row.external_id, row.gone)).collect())
+    Ok(rows
+        .into_iter()
+        .map(|row| KnownReceipt {
+            external_id: row.external_id,
+            amount: MinorUnits::new(row.amount),
+            payer: row.payer,
+            named_order: row.named_order,
+            gone: row.gone,
+        })
+        .collect())
 }
 
 /// Writes a task; none when one is open already.

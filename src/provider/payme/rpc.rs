@@ -5,6 +5,7 @@
 //! dispatch, and what surrounds a call is ours.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use chrono::TimeDelta;
 use jsonrpsee::types::{ErrorObjectOwned, Params};
@@ -76,6 +77,9 @@ pub struct Payme {
     desk: Arc<Desk>,
     methods: Methods,
 }
+
+/// How long a call that didn't authenticate waits to be noted.
+const STRANGER_LOG_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The names Payme calls. Others are answered -32601 before anything is read of them.
 const METHODS: [&str; 7] = [
@@ -185,7 +189,13 @@ impl Payme {
         };
         count("other", &error.code().to_string());
         if error == PaymeError::NotAuthorized {
-            self.desk.log_stranger(&call).await;
+            // A stranger's answer waits for no database.
+            if tokio::time::timeout(STRANGER_LOG_TIMEOUT, self.desk.log_stranger(&call)).await.is_err() {
+                tracing::warn!(
+                    request_id = call.request_id,
+                    "a call with nobody's key was not written to the call log"
+                );
+            }
         } else {
             self.desk.log_refused(&call, &error).await;
         }

@@ -24,7 +24,7 @@ use crate::payment::Refusal;
 use crate::payment::order;
 use crate::payment::prepaid::case::{self, CaseKind, NewCase};
 use crate::payment::prepaid::refund::{self, ConfirmedBy, Refunded};
-use crate::payment::prepaid::{self, Received, Source};
+use crate::payment::prepaid::{self, KnownReceipt, Received, Source};
 
 /// Telegram's most lines of a page.
 const PAGE_LINES: i64 = 100;
@@ -34,6 +34,9 @@ const OVERLAP_LINES: i64 = 20;
 
 /// A payment that is so young may still be on its way through the webhook: found here first, nothing is odd.
 const ON_ITS_WAY: TimeDelta = TimeDelta::minutes(10);
+
+/// How far Telegram's clock may be behind the one that says when an order was made.
+const CLOCKS_DIFFER_BY: TimeDelta = TimeDelta::minutes(5);
 
 impl Telegram {
     /// Reads each bot's list to its end, and its balance. Returns how many things were not in the book before.
@@ -123,16 +126,23 @@ impl Telegram {
         }
     }
 
-    /// Whether a payment from before the book began names one of our orders all the same.
+    /// Whether a payment from before the book began names one of our orders all the same: one in stars that was there
+    /// when it was paid. Names that are plain numbers come again, and an old sale must not pay for a new order.
     async fn is_ours(&self, paid: &Paid) -> Result<bool, Fault> {
         let Ok(order_id) = OrderId::parse(paid.payload.as_str()) else { return Ok(false) };
         let mut conn = self.db.pool().acquire().await?;
-        Ok(order::find(&mut conn, &order_id).await?.is_some())
+        let order = order::find(&mut conn, &order_id).await?;
+        let there_by = paid.paid_at.checked_add_signed(CLOCKS_DIFFER_BY).unwrap_or(paid.paid_at);
+        Ok(order.is_some_and(|order| order.currency == self.currency && order.created_at <= there_by))
     }
 
     /// Which payments of a page are in the book, and whether they have gone back. Almost every line of almost every
     /// page is there already, and one question for all of them is enough to know.
-    async fn known(&self, bot: &Bot, lines: &[(&Value, Result<Line, Unread>)]) -> Result<HashMap<String, bool>, Fault> {
+    async fn known(
+        &self,
+        bot: &Bot,
+        lines: &[(&Value, Result<Line, Unread>)],
+    ) -> Result<HashMap<String, KnownReceipt>, Fault> {
         let external_ids: Vec<String> = lines
             .iter()
             .filter_map(|(_, read)| match read {
@@ -144,10 +154,7 @@ impl Telegram {
             .collect();
         let mut conn = self.db.pool().acquire().await?;
         let known = prepaid::find_known(&mut conn, PROVIDER, &external_ids).await?;
-        Ok(known
-            .into_iter()
-            .map(|(external_id, gone)| (charge_of(bot.bot_id, &external_id).to_owned(), gone))
-            .collect())
+        Ok(known.into_iter().map(|known| (charge_of(bot.bot_id, &known.external_id).to_owned(), known)).collect())
     }
 
     /// Brings one line into the book; 1 when it wasn't there.
@@ -156,12 +163,15 @@ impl Telegram {
         bot: &Bot,
         line: &Value,
         read: &Result<Line, Unread>,
-        known: &HashMap<String, bool>,
+        known: &HashMap<String, KnownReceipt>,
     ) -> Result<u64, Fault> {
         let taken = match read {
             Ok(Line::Other) => return Ok(0),
-            Ok(Line::Paid(paid)) if known.contains_key(&paid.charge_id) => return Ok(0),
-            Ok(Line::GoneBack(gone)) if known.get(&gone.charge_id) == Some(&true) => return Ok(0),
+            Ok(Line::Paid(paid)) if known.get(&paid.charge_id).is_some_and(|known| says_the_same(known, paid)) => {
+                return Ok(0);
+            }
+            Ok(Line::GoneBack(gone)) if known.get(&gone.charge_id).is_some_and(|known| known.gone) => return Ok(0),
+            // One that is known as something else books nothing and is a case: the list is Telegram's own book.
             Ok(Line::Paid(paid)) => self.take_paid(bot, paid).await,
             Ok(Line::GoneBack(gone)) => self.take_gone_back(bot, gone).await,
             // One line that can't be read must not keep the others from being read.
@@ -229,8 +239,11 @@ impl Telegram {
         let refunded = self
             .db
             .run("telegram_listed_refund", |conn| {
-                async move { refund::confirm(conn, key, ConfirmedBy::Statement, &self.actor, self.clock.now()).await }
-                    .scope_boxed()
+                async move {
+                    let now = self.clock.now();
+                    refund::confirm(conn, key, gone.amount, ConfirmedBy::Statement, &self.actor, now).await
+                }
+                .scope_boxed()
             })
             .await;
         match refunded {
@@ -277,6 +290,12 @@ impl Telegram {
             .await
             .map_err(never_refused)
     }
+}
+
+fn says_the_same(known: &KnownReceipt, paid: &Paid) -> bool {
+    known.amount == paid.amount
+        && known.payer == paid.payer.to_string()
+        && known.named_order == super::webhook::storable(&paid.payload)
 }
 
 fn said(refusal: &Refusal) -> String {

@@ -217,7 +217,8 @@ impl Telegram {
             .run("telegram_gone_back", |conn| {
                 async move {
                     let now = self.clock.now();
-                    let refunded = refund::confirm(conn, key, ConfirmedBy::Update, &self.actor, now).await?;
+                    let refunded =
+                        refund::confirm(conn, key, gone.amount, ConfirmedBy::Update, &self.actor, now).await?;
                     store::keep_update(conn, bot_id, update_id, "refunded_payment", &text(body), now).await?;
                     let told = store::first_told(conn, bot_id, update_id).await?;
                     let read = store::find_cursor(conn, bot_id).await?.read_at;
@@ -228,7 +229,7 @@ impl Telegram {
             })
             .await?;
         match refunded {
-            Refunded::New | Refunded::Already => Ok(Reply::Done),
+            Refunded::New | Refunded::Already | Refunded::Differs => Ok(Reply::Done),
             // The list was read past it and its payment isn't in the book: the bot sold it before the book began.
             // It must not keep this payer's later messages waiting for a day.
             Refunded::Unknown if is_listed => {
@@ -293,7 +294,7 @@ fn count(kind: &'static str, status: &'static str) {
 }
 
 /// A text as PostgreSQL can hold it, and no longer than an invoice's payload may be.
-fn storable(text: &str) -> String {
+pub(super) fn storable(text: &str) -> String {
     text.replace('\0', "\u{FFFD}").chars().take(128).collect()
 }
 

@@ -66,6 +66,8 @@ pub struct Paid {
 pub struct GoneBack {
     /// The id of the money that went back.
     pub charge_id: String,
+    /// How much went back, if it is said.
+    pub amount: Option<MinorUnits>,
 }
 
 /// An update and its number.
@@ -124,6 +126,8 @@ struct PaidWire {
 #[derive(Deserialize)]
 struct GoneBackWire {
     telegram_payment_charge_id: String,
+    #[serde(default)]
+    total_amount: Option<i64>,
 }
 
 /// Reads an update.
@@ -170,7 +174,10 @@ fn about(members: &serde_json::Map<String, Value>) -> Result<Update, Unread> {
         }
         if let Some(payment) = message.get("refunded_payment") {
             let wire: GoneBackWire = read(payment, "refunded_payment")?;
-            return Ok(Update::GoneBack(GoneBack { charge_id: charge_id(wire.telegram_payment_charge_id)? }));
+            return Ok(Update::GoneBack(GoneBack {
+                charge_id: charge_id(wire.telegram_payment_charge_id)?,
+                amount: wire.total_amount.map(MinorUnits::new),
+            }));
         }
     }
     Ok(Update::Other)
@@ -180,10 +187,14 @@ fn read<T: for<'de> Deserialize<'de>>(value: &Value, what: &str) -> Result<T, Un
     T::deserialize(value).map_err(|error| Unread(format!("{what}: {error}")))
 }
 
+/// The longest id that is taken. Telegram names no bound; those that were seen have up to 131 characters and grow, and
+/// a payment whose id is too long would be booked by nobody.
+const ID_BYTES_MAX: usize = 512;
+
 /// An id that PostgreSQL can hold and an index can carry.
 fn plain(what: &str, text: String) -> Result<String, Unread> {
-    let shape = !text.is_empty() && text.len() <= 150 && text.bytes().all(|byte| byte.is_ascii_graphic());
-    if shape { Ok(text) } else { Err(Unread(format!("{what} is not 1 to 150 visible ASCII characters"))) }
+    let shape = !text.is_empty() && text.len() <= ID_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if shape { Ok(text) } else { Err(Unread(format!("{what} is not 1 to {ID_BYTES_MAX} visible ASCII characters"))) }
 }
 
 fn charge_id(text: String) -> Result<String, Unread> {
@@ -233,8 +244,15 @@ pub fn read_line(line: &Value) -> Result<Line, Unread> {
                 .get("transaction_type")
                 .is_none_or(|kind| kind.as_str().is_none_or(|kind| kind == "invoice_payment"))
     };
+    let says_invoice = |partner: &Value| {
+        invoice(partner) && partner.get("transaction_type").and_then(Value::as_str) == Some("invoice_payment")
+    };
     // A line with both is not one that we know.
     match (source, receiver) {
+        // The order's name may be left out by the Bot API's own words; whose money it is, a person has to find then.
+        (Some(source), None) if says_invoice(source) && source.get("invoice_payload").is_none() => {
+            Err(Unread("a line of an invoice has no payload".to_owned()))
+        }
         (Some(source), None) if invoice(source) && source.get("invoice_payload").is_some() => {
             let wire: LineWire = read(line, "a line")?;
             let nano = wire.nanostar_amount.as_ref().and_then(Value::as_i64).unwrap_or(0);
@@ -256,8 +274,8 @@ pub fn read_line(line: &Value) -> Result<Line, Unread> {
         (None, Some(receiver)) if receiver.get("type").and_then(Value::as_str) == Some("user") => {
             let wire: LineWire = read(line, "a line")?;
             // A gift that the bot sent goes to a user, too; its id is no payment's, and it is found to be none.
-            let _ = (wire.receiver, wire.amount);
-            Ok(Line::GoneBack(GoneBack { charge_id: charge_id(wire.id)? }))
+            let _ = wire.receiver;
+            Ok(Line::GoneBack(GoneBack { charge_id: charge_id(wire.id)?, amount: Some(MinorUnits::new(wire.amount)) }))
         }
         _ => Ok(Line::Other),
     }

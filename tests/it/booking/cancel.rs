@@ -159,3 +159,16 @@ async fn a_refund_of_a_cancelled_booking_that_fails_is_a_persons() {
     assert_eq!(balance["available"], "250");
     stage.is_sound().await;
 }
+
+#[tokio::test]
+async fn h13_nobody_is_told_of_a_refund_while_the_stars_are_only_on_their_way() {
+    for (body, told) in [(json!({}), 0), (json!({ "refund": "full", "refund_to": "wallet" }), 1)] {
+        let (stage, _, _) = booked(25).await;
+        assert_eq!(cancel(&stage, "k", body).await.0, 200);
+        let events = stage.app.count("SELECT count(*) FROM events WHERE kind = 'refund.posted'").await;
+        assert_eq!(events, told);
+        stage.give_back().await;
+        let events = stage.app.count("SELECT count(*) FROM events WHERE kind = 'refund.posted'").await;
+        assert_eq!(events, told, "its own event says that it is there");
+    }
+}

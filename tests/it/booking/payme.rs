@@ -215,3 +215,69 @@ async fn b6_creates_of_many_orders_on_one_slot_at_once_are_one_hold() {
         assert!(answers.iter().all(|answer| answer.get("result").is_some() || code(answer) == -31_099), "{answers:?}");
     }
 }
+
+#[tokio::test]
+async fn b2_a_slot_that_has_begun_isnt_sold_by_a_perform_that_comes_late() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(1).await;
+    order(&stage, "a", slot_id).await;
+    stage.later(TimeDelta::minutes(55)).await;
+    assert_eq!(state(&create(&stage.app, 1, "a").await), 1);
+    let (_, held_until) = stage.holder(slot_id).await.expect("held");
+    let starts_at = stage.app.clock.now() + TimeDelta::minutes(5);
+    assert_eq!(held_until, starts_at, "as long as the slot is to come, and not for twelve hours");
+    stage.later(TimeDelta::minutes(5)).await;
+    assert_eq!(code(&perform(&stage.app, 1).await), -31_008);
+    assert_eq!(stage.owner(slot_id).await, None);
+    assert!(rows(&stage).await.is_empty(), "the payer's money stays where it is");
+    let checked = stage.app.payme("CheckTransaction", json!({ "id": id(1) })).await;
+    assert_eq!((state(&checked), &checked["result"]["reason"]), (-1, &json!(4)), "{checked}");
+    stage.is_sound().await;
+}
+
+#[tokio::test]
+async fn p2_who_else_has_the_slot_is_said_before_the_amount_and_the_age() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    order(&stage, "a", slot_id).await;
+    order(&stage, "b", slot_id).await;
+    let wrong = |time: i64| json!({ "id": id(2), "time": time, "amount": AMOUNT + 1, "account": { "order_id": "b" } });
+    let old = stage.app.now_ms() - 13 * 3_600_000;
+    let now = stage.app.now_ms();
+    assert_eq!(code(&stage.app.payme("CreateTransaction", wrong(old)).await), -31_001, "free, and the amount is wrong");
+    assert_eq!(state(&create(&stage.app, 1, "a").await), 1);
+    for time in [now, old] {
+        assert_eq!(code(&stage.app.payme("CreateTransaction", wrong(time)).await), -31_099, "busy");
+    }
+    let check = json!({ "amount": AMOUNT + 1, "account": { "order_id": "b" } });
+    assert_eq!(code(&stage.app.payme("CheckPerformTransaction", check.clone()).await), -31_099);
+    assert_eq!(state(&perform(&stage.app, 1).await), 2);
+    for time in [now, old] {
+        assert_eq!(code(&stage.app.payme("CreateTransaction", wrong(time)).await), -31_051, "sold");
+    }
+    assert_eq!(code(&stage.app.payme("CheckPerformTransaction", check).await), -31_051);
+}
+
+#[tokio::test]
+async fn l4_a_slot_isnt_paid_with_imported_money_that_was_spent_since() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    order(&stage, "a", slot_id).await;
+    assert_eq!(state(&create(&stage.app, 1, "a").await), 1);
+    let row = |kind: &str, amount: &str, reference: &str| crate::support::api::posting("acme", kind, amount, reference);
+    for (key, row) in [
+        ("import", row("top_up", "5000.00", &format!("payme:{}", id(1)))),
+        ("spent", row("purchase", "-1.00", "sweets")),
+    ] {
+        let body = crate::support::api::batch(&[row]);
+        let (status, answer) = stage.app.post_with_key("/v1/transactions/batch", key, &body).await;
+        assert_eq!(status.as_u16(), 201, "{answer}");
+    }
+    let before = stage.app.everything_written().await;
+    assert_eq!(code(&perform(&stage.app, 1).await), -31_008);
+    assert_eq!(stage.app.everything_written().await, before);
+    stage.app.fund("acme", 100).await;
+    assert_eq!(state(&perform(&stage.app, 1).await), 2);
+    assert_eq!(stage.owner(slot_id).await.as_deref(), Some("a"));
+    assert_eq!(stage.app.sum("acme").await, 0);
+}

@@ -64,6 +64,52 @@ async fn f1_a_pattern_keeps_its_local_hour_when_the_clocks_change() {
 }
 
 #[tokio::test]
+async fn f1_each_slot_of_a_day_is_where_the_local_clock_shows_its_time() {
+    let app = shop("Europe/Berlin").await;
+    // The hour from 02:00 to 03:00 is missing on this day, and the others are where they always are.
+    let (_, page) = app.post("/v1/slots", &pattern(&["sun"], "00:00", 60, 24, "2027-03-28", "2027-03-28")).await;
+    let spring = starts(&page);
+    assert_eq!((spring.len(), spring[0], spring[1]), (23, at("2027-03-27T23:00:00Z"), at("2027-03-28T00:00:00Z")));
+    assert_eq!((spring[2], spring[22]), (at("2027-03-28T01:00:00Z"), at("2027-03-28T21:00:00Z")), "03:00 and 23:00");
+    // The whole day isn't lost with its first hour.
+    let (_, page) = app.post("/v1/slots", &pattern(&["sun"], "02:00", 30, 4, "2028-03-26", "2028-03-26")).await;
+    assert_eq!(starts(&page), ["2028-03-26T01:00:00Z", "2028-03-26T01:30:00Z"].map(at));
+    // Twenty-five hours have twenty-four slots: of the hour that comes twice the first is meant.
+    let (_, page) = app.post("/v1/slots", &pattern(&["sun"], "00:00", 60, 24, "2027-10-31", "2027-10-31")).await;
+    let autumn = starts(&page);
+    assert_eq!((autumn.len(), autumn[2], autumn[3]), (24, at("2027-10-31T00:00:00Z"), at("2027-10-31T02:00:00Z")));
+    assert_eq!(autumn[23], at("2027-10-31T22:00:00Z"), "23:00 there");
+    // What would begin on the next day is no slot of this one.
+    let (_, page) = app.post("/v1/slots", &pattern(&["tue"], "23:00", 30, 9, "2027-05-04", "2027-05-04")).await;
+    assert_eq!(starts(&page), ["2027-05-04T21:00:00Z", "2027-05-04T21:30:00Z"].map(at));
+}
+
+#[tokio::test]
+async fn an_order_for_a_slot_that_nobody_can_get_any_more_is_refused() {
+    let stage = Stage::start().await;
+    let (sold, gone, past) = (stage.slot(100).await, stage.slot(101).await, stage.slot(1).await);
+    stage.order("a", sold, ALICE).await;
+    stage.is_told_yes("q", ALICE, "a").await;
+    // Held isn't gone: the other may not pay.
+    stage.order("b", sold, ALICE).await;
+    stage.is_booked(&stage.paid(ALICE, "a").await).await;
+    assert_eq!(stage.app.post(&format!("/v1/slots/{gone}/withdraw"), &json!({})).await.0.as_u16() / 100, 2);
+    stage.later(TimeDelta::hours(2)).await;
+    let before = stage.app.everything_written().await;
+    for slot_id in [sold, gone, past] {
+        let body = json!({ "order_id": "c", "tenant_id": "acme", "title": "One hour", "slot_id": slot_id,
+                           "currency": "XTR", "payer": ALICE.to_string() });
+        let (status, problem) = stage.app.post("/v1/orders", &body).await;
+        assert_eq!((status.as_u16(), &problem["code"]), (409, &json!("slot_gone")), "{problem}");
+    }
+    assert_eq!(stage.app.everything_written().await, before);
+    // The same order again is answered as it stands.
+    let body = json!({ "order_id": "b", "tenant_id": "acme", "title": "One hour", "slot_id": sold,
+                       "currency": "XTR", "payer": ALICE.to_string() });
+    assert_eq!(stage.app.post("/v1/orders", &body).await.0.as_u16(), 200);
+}
+
+#[tokio::test]
 async fn an_overlap_is_refused_and_nothing_of_the_request_is_made() {
     let app = shop("Asia/Tashkent").await;
     app.post("/v1/resources", &json!({ "resource_id": "other", "name": "Another" })).await;

@@ -51,6 +51,32 @@ async fn c43_an_expiry_takes_only_what_is_left_of_the_promotion() {
 }
 
 #[tokio::test]
+async fn h12_c49_whoever_read_the_clock_before_the_end_brings_nothing_after_it_was_booked() {
+    // At stake: money in a pocket whose end is booked is neither spent nor does it expire; nobody looks there again.
+    let shop = Shop::open().await;
+    let ends = shop.in_hours(1);
+    for (pocket, amount) in [("left", 50), ("empty", 10)] {
+        shop.give("CREDIT", pocket, amount, Some(ends)).await;
+    }
+    let spend = json!({ "transactions": [{ "tenant_id": "acme", "currency": "CREDIT", "kind": "purchase", "amount": "-10",
+                                           "pocket": "empty", "reference": "all of it" }] });
+    assert_eq!(shop.app.post_with_key("/v1/transactions/batch", "spend", &spend).await.0.as_u16(), 201);
+    shop.wait(3_600);
+    hamyon::pocket::sweep(&shop.app.app.db, &shop.app.clock).await.unwrap();
+    // Another process, or one that waited for the wallet's lock: its clock says that there is a second left.
+    shop.wait(-3_601);
+    let before = shop.app.everything_written().await;
+    for pocket in ["left", "empty"] {
+        let credit = json!({ "transactions": [{ "tenant_id": "acme", "currency": "CREDIT", "kind": "bonus", "amount": "5",
+                                                "pocket": pocket, "reference": pocket }] });
+        let (status, problem) = shop.app.post_with_key("/v1/transactions/batch", pocket, &credit).await;
+        assert_eq!((status.as_u16(), &problem["code"]), (409, &json!("pocket_closed")), "{pocket}: {problem}");
+    }
+    assert_eq!(shop.app.everything_written().await, before);
+    assert_eq!(shop.numbers("CREDIT").await, (0, 0, 0));
+}
+
+#[tokio::test]
 async fn h12_held_money_outlives_its_pocket_and_what_comes_back_expires_at_once() {
     let shop = Shop::open().await;
     shop.give("CREDIT", "promo", 50, Some(shop.in_hours(1))).await;

@@ -150,6 +150,38 @@ async fn a_closed_or_expired_order_and_a_closed_tenant_are_not_payable() {
     .await
     .unwrap();
     assert_refused(&app, AMOUNT, &json!({ "tenant_id": "gone" }), -31_051, &json!("tenant_id")).await;
+    sqlx::query(
+        "INSERT INTO orders (order_id, tenant_id, currency, amount, title, created_at)
+         VALUES ('199', 'gone', 'UZS', $1, 'A thing', now())",
+    )
+    .bind(AMOUNT)
+    .execute(&mut app.superuser().await)
+    .await
+    .unwrap();
+    assert_refused(&app, AMOUNT, &json!({ "order_id": "199" }), -31_051, &json!("order_id")).await;
+}
+
+#[tokio::test]
+async fn an_order_that_one_payer_alone_may_pay_is_none_for_a_provider_that_names_no_payer() {
+    let app = shop().await;
+    let before = app.everything_written().await;
+    let body = json!({ "order_id": "200", "tenant_id": "acme", "amount": "5000.00", "title": "A thing",
+                       "payer": "700123456" });
+    let (status, problem) = app.post("/v1/orders", &body).await;
+    assert_eq!((status, &problem["field"]), (StatusCode::BAD_REQUEST, &json!("payer")), "{problem}");
+    assert_eq!(app.everything_written().await, before);
+}
+
+#[tokio::test]
+async fn p2_a_promise_whose_time_is_over_is_over_whatever_it_is_asked_with() {
+    let app = shop().await;
+    create(&app, &id(1), &wallet()).await;
+    app.clock.advance(TimeDelta::hours(12) + TimeDelta::milliseconds(1));
+    let params = json!({ "id": id(1), "time": app.now_ms(), "amount": AMOUNT + 1, "account": order() });
+    let answer = app.payme("CreateTransaction", params).await;
+    assert_eq!(answer["error"]["code"], -31_008, "{answer}");
+    let checked = app.payme("CheckTransaction", json!({ "id": id(1) })).await;
+    assert_eq!((state(&checked), &checked["result"]["reason"]), (-1, &json!(4)), "{checked}");
 }
 
 #[tokio::test]

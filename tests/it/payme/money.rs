@@ -131,6 +131,18 @@ async fn p1_a_top_up_under_a_payments_name_must_be_of_the_payments_money() {
             assert_eq!(app.everything_written().await, before);
         }
     }
+    // What was bought lies where its way back takes it from; and of a cancelled payment no money came.
+    let mut promoted = posting("acme", "top_up", "5000.00", &reference(1));
+    promoted["pocket"] = json!("promo");
+    create(&app, &id(4), &wallet()).await;
+    assert_eq!(state(&cancel(&app, &id(4)).await), -1);
+    let before = app.everything_written().await;
+    for (top_up, field) in [(promoted, "pocket"), (posting("acme", "top_up", "5000.00", &reference(4)), "status")] {
+        let (status, problem) = app.post_with_key("/v1/transactions/batch", field, &batch(&[top_up])).await;
+        assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("payment_differs")), "{problem}");
+        assert_eq!(problem["fields"], json!([field]));
+        assert_eq!(app.everything_written().await, before);
+    }
     // Names of no payment, of one that is not money, of another kind; and the right one.
     for (key, posting) in [
         ("unknown", right(&reference(3))),

@@ -91,6 +91,7 @@ pub fn settings() -> AppSettings {
         payme_addresses: Vec::new(),
         telegram: TelegramSettings::default(),
         trusted_proxies: Vec::new(),
+        time_zone: hamyon::tenant::TimeZone::TASHKENT,
         fee_limits: RunLimits::default(),
         reminders: ReminderPolicy::default(),
         console_https: false,

@@ -148,9 +148,13 @@ async fn b5_what_a_bot_sold_before_the_book_began_is_nobodys_case_unless_it_name
         stage.api.pay(BOT, ALICE, "an old invoice", 30);
     }
     let old = stage.api.pay(BOT, BOB, "{\"sku\":17}", 30);
+    // A name that a new order has, too, is no reason to let an old sale pay for it.
     stage.api.pay(BOT, ALICE, "t", PRICE);
     stage.api.charge_back(&old);
-    stage.api.set_now(now.timestamp());
+    // The product made its order, and somebody paid, a moment before anybody told us of the bot.
+    stage.api.set_now((now - TimeDelta::minutes(1)).timestamp());
+    stage.api.pay(BOT, ALICE, "t", PRICE);
+    stage.later(TimeDelta::minutes(11)).await;
     assert_eq!(stage.reconcile().await, 1);
     assert_eq!(stage.cases().await, ["lost_payment"], "the one that is ours");
     assert_eq!(stage.stars().await, PRICE);
@@ -254,4 +258,30 @@ fn the_same_id_is_a_payment_when_it_comes_in_and_a_refund_when_it_goes_out() {
     let mut null = line("source");
     null["receiver"] = Value::Null;
     assert!(matches!(read_line(&null), Ok(Line::Paid(_))));
+}
+
+#[tokio::test]
+async fn b5_what_the_list_knows_otherwise_than_the_book_is_a_case() {
+    // At stake: an update that somebody else wrote is money in our book and none at Telegram.
+    let stage = Stage::start().await;
+    stage.top_up_order("t", ALICE, PRICE).await;
+    let charge_id = stage.api.pay(BOT, ALICE, "t", PRICE - 100);
+    stage.tells(&super::paid(1, ALICE, "t", PRICE, &charge_id, stage.app.clock.now())).await;
+    assert_eq!(stage.decision(&charge_id).await.0, "credited");
+    let before = stage.rows().await;
+    stage.reconcile().await;
+    assert_eq!(stage.cases().await, ["unread_update"]);
+    stage.reconcile().await;
+    assert_eq!((stage.cases().await.len(), stage.rows().await), (1, before), "once, and nothing is booked");
+}
+
+#[tokio::test]
+async fn b5_an_invoices_line_without_a_payload_is_a_case() {
+    let stage = Stage::start().await;
+    let date = stage.app.clock.now().timestamp();
+    let user = json!({ "id": ALICE, "is_bot": false, "first_name": "Payer" });
+    let source = json!({ "type": "user", "transaction_type": "invoice_payment", "user": user });
+    stage.api.add_line(BOT, json!({ "id": "nameless", "amount": 5, "date": date, "source": source }));
+    stage.reconcile().await;
+    assert_eq!(stage.cases().await, ["unread_line"]);
 }

@@ -2,10 +2,12 @@
 //! nothing, an unknown update is done with, and a payment that can't be read is kept and never swallowed.
 
 use chrono::TimeDelta;
+use hamyon::money::CurrencyCode;
 use serde_json::{Value, json};
 
 use super::{ALICE, BOT, OTHER_BOT, OTHER_SECRET, PRICE, SECRET, Stage, gone_back, paid, pre_checkout, said, send};
 use crate::support::TestApp;
+use crate::support::app::entry;
 
 async fn raw(app: &TestApp, secret: Option<&[u8]>, body: &[u8]) -> u16 {
     let mut request = app.client.post(app.url("/telegram/webhook")).body(body.to_vec());
@@ -90,7 +92,7 @@ async fn a_payments_update_that_cant_be_read_is_kept_alarmed_and_sent_again() {
         with(whole.clone(), "/message/successful_payment/total_amount", json!("250")),
         with(whole.clone(), "/message/successful_payment/total_amount", json!(u64::MAX)),
         with(whole.clone(), "/message/successful_payment/telegram_payment_charge_id", json!("")),
-        with(whole.clone(), "/message/successful_payment/telegram_payment_charge_id", json!("x".repeat(200))),
+        with(whole.clone(), "/message/successful_payment/telegram_payment_charge_id", json!("x".repeat(513))),
         with(whole.clone(), "/message/successful_payment/telegram_payment_charge_id", json!("a\u{0}b")),
         with(whole.clone(), "/message/from/id", json!("me")),
         with(whole.clone(), "/message/date", json!(i64::MAX)),
@@ -230,7 +232,11 @@ async fn an_update_that_the_ledger_refuses_is_kept_and_alarmed_and_books_nothing
     let stage = Stage::start().await;
     let now = stage.app.clock.now();
     stage.tells(&paid(1, ALICE, "nothing", PRICE, "c1", now)).await;
-    let beyond = paid(2, ALICE, "nothing", i64::MAX, "c2", now);
+    // The ledger has another row of that name; nothing but a door behind ours could have put it there.
+    let mut there = entry("unmatched:telegram", "top_up", 7, &format!("telegram:{BOT}:c2"));
+    there.currency = CurrencyCode::parse("XTR").unwrap();
+    stage.app.post_entries(&[there]).await.expect("planted");
+    let beyond = paid(2, ALICE, "nothing", PRICE, "c2", now);
     for _ in 0..2 {
         assert_eq!(send(&stage.app, SECRET, &beyond).await.0, 500);
     }
@@ -243,7 +249,7 @@ async fn an_update_that_the_ledger_refuses_is_kept_and_alarmed_and_books_nothing
         .await
         .unwrap();
     assert_eq!(kept, beyond.to_string());
-    assert_eq!((stage.stars().await, stage.app.count("SELECT count(*) FROM payments").await), (PRICE, 1));
+    assert_eq!((stage.stars().await, stage.app.count("SELECT count(*) FROM payments").await), (PRICE + 7, 1));
 }
 
 #[tokio::test]
@@ -289,4 +295,56 @@ async fn a_charge_that_is_told_again_with_another_content_books_nothing_and_is_a
     let (_, page) = stage.app.get("/v1/payment-cases?open=true").await;
     let why = page["items"][0]["why"].as_str().expect("words");
     assert!(why.contains("250 XTR") && why.contains("251 XTR"), "{why}");
+}
+
+#[tokio::test]
+async fn b4_a_payment_whose_id_is_as_long_as_they_come_is_booked() {
+    // Telegram names no bound. Ids of 131 characters were seen, and they grow.
+    let stage = Stage::start().await;
+    for (number, length) in [(1, 131), (2, 153), (3, 255), (4, 512)] {
+        let order_id = format!("t{length}");
+        stage.top_up_order(&order_id, ALICE, PRICE).await;
+        let charge_id = "x".repeat(length);
+        let update = paid(number, ALICE, &order_id, PRICE, &charge_id, stage.app.clock.now());
+        let (status, answer) = super::send(&stage.app, SECRET, &update).await;
+        assert_eq!(status, 200, "{length}: {answer}");
+        assert_eq!(stage.decision(&charge_id).await.0, "credited");
+    }
+    assert_eq!(stage.stars().await, 4 * PRICE);
+    assert!(stage.app.verify().await.is_clean());
+}
+
+#[tokio::test]
+async fn b4_a_sum_that_nobody_pays_takes_no_room_from_the_payments_of_others() {
+    let stage = Stage::start().await;
+    stage.top_up_order("t", ALICE, PRICE).await;
+    let now = stage.app.clock.now();
+    for (number, order_id, stars, charge_id) in
+        [(1, "nobody's", i64::MAX, "absurd"), (2, "t", 10_000_000_001, "much"), (3, "nobody's", 30, "small")]
+    {
+        let (status, answer) =
+            super::send(&stage.app, SECRET, &paid(number, ALICE, order_id, stars, charge_id, now)).await;
+        assert_eq!(status, 200, "{charge_id}: {answer}");
+    }
+    let charge_id = stage.paid(ALICE, "t").await;
+    assert_eq!(stage.decision(&charge_id).await.0, "credited");
+    assert_eq!(stage.cases().await, ["foreign_currency", "foreign_currency", "mismatch"]);
+    assert_eq!(stage.stars().await, PRICE + 30);
+}
+
+#[tokio::test]
+async fn b5_a_part_of_a_payment_that_goes_back_is_a_case_and_no_reversal_of_all_of_it() {
+    let stage = Stage::start().await;
+    stage.top_up_order("t", ALICE, PRICE).await;
+    let charge_id = stage.paid(ALICE, "t").await;
+    let before = stage.rows().await;
+    for (number, stars) in [(100, PRICE - 1), (101, PRICE + 1), (102, PRICE - 1)] {
+        let (status, answer) = super::send(&stage.app, SECRET, &gone_back(number, ALICE, "t", stars, &charge_id)).await;
+        assert_eq!(status, 200, "{stars}: {answer}");
+    }
+    assert_eq!(stage.rows().await, before);
+    assert_eq!(stage.cases().await, ["unread_update"], "once");
+    let (status, answer) = super::send(&stage.app, SECRET, &gone_back(103, ALICE, "t", PRICE, &charge_id)).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(stage.stars().await, 0);
 }
