@@ -246,6 +246,7 @@ async fn fill(
 }
 
 /// Fills the rolling allowances of those who have been away for more than a day since their window ended, the blocked
+    pocket::cover(conn, locked, &wallet, tenant_id, &assigned.currency, now).await?;
 /// excepted, and tells them. Takes no input but the clock. Returns how many it filled.
 ///
 /// # Errors

@@ -6,6 +6,7 @@ mod client;
 mod lifecycle;
 mod metering;
 mod pockets;
+mod overdraft;
 mod property;
 mod races;
 mod reconciler;

@@ -21,6 +21,7 @@ use crate::money::Currency;
 use crate::payment;
 use crate::payment::prepaid::GIVE_BACK_REFERENCE_PREFIX;
 use crate::payment::prepaid::case::CASE_REFERENCE_PREFIX;
+use crate::pocket;
 use crate::support;
 
 /// The most postings of one batch.
@@ -133,7 +134,7 @@ impl Reserved {
     }
 }
 
-const RESERVED: [Reserved; 6] = [
+const RESERVED: [Reserved; 7] = [
     Reserved { kinds: &[Kind::SubscriptionFee], prefix: fee::REFERENCE_PREFIX, by: "the fee run" },
     Reserved {
         kinds: &[Kind::Booking, Kind::Refund],
@@ -148,6 +149,11 @@ const RESERVED: [Reserved; 6] = [
     },
     Reserved { kinds: &[Kind::Adjustment], prefix: CASE_REFERENCE_PREFIX, by: "the resolution of a payment's case" },
     Reserved { kinds: &[Kind::Adjustment], prefix: GIVE_BACK_REFERENCE_PREFIX, by: "a refund task" },
+    Reserved {
+        kinds: &[Kind::Adjustment],
+        prefix: pocket::COVER_REFERENCE_PREFIX,
+        by: "the pockets, which cover what work cost beyond the balance",
+    },
 ];
 
 /// Turns the body into entries, with the currency of each.
