@@ -103,7 +103,7 @@ pub(super) async fn end(
     actor: &Actor,
     now: DateTime<Utc>,
 ) -> Result<Ended, Error<Refusal>> {
-    let (locked, mut hold) = lock(conn, hold_id, now).await?;
+    let (locked, hold) = lock(conn, hold_id, now).await?;
     if let Some(ended) = &hold.end {
         return ended_before(&hold, ended, end);
     }
@@ -112,11 +112,7 @@ pub(super) async fn end(
         if !cooperative {
             return Err(Error::Refused(Refusal::AlreadyStarted { hold_id: hold_id.clone(), started_at }));
         }
-        if hold.cancel_asked_at.is_none() {
-            store::set_cancel_asked(conn, hold_id, now).await?;
-            hold.cancel_asked_at = Some(now);
-        }
-        return Ok(Ended { hold, rows: Vec::new() });
+        return Ok(Ended { hold: ask_to_stop(conn, hold, now).await?, rows: Vec::new() });
     }
     let mut conclusion = match end {
         End::AsHeld => Conclusion::settled(hold.amount, EndedBy::Worker),
@@ -135,6 +131,19 @@ pub(super) async fn end(
     };
     conclusion.asked = end.canonical();
     conclude(conn, &hold, &locked, &conclusion, actor, now).await.widen()
+}
+
+/// Asks the worker of a hold at work to stop (H6), once: it hears so with its next sign of life or call. From now on the
+/// hold belongs to no session, and is no double of the same work.
+///
+/// # Errors
+/// A fault.
+pub(super) async fn ask_to_stop(conn: &mut PgConnection, mut hold: Hold, now: DateTime<Utc>) -> Result<Hold, Fault> {
+    if hold.cancel_asked_at.is_none() {
+        store::set_cancel_asked(conn, &hold.hold_id, now).await?;
+        hold.cancel_asked_at = Some(now);
+    }
+    Ok(hold)
 }
 
 /// A hold that has ended answers the same end again, and names what differs of another.

@@ -10,12 +10,13 @@ use super::finish::{self, End, Ended};
 use super::place::{self, Ask, Placed};
 use super::reconcile::raise_alarm;
 use super::usage::{self, Call, Used};
-use super::{Hold, HoldId, Refusal, Terms};
+use super::{Hold, HoldId, Refusal, Terms, store};
 use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::{Error, Fault, Widen as _};
 use crate::idempotency::{self, Answer, Claim, Claimed, KeyReused};
 use crate::ids::Actor;
+use crate::money::Currency;
 
 /// What somebody wants of a hold.
 #[derive(Debug, Clone)]
@@ -69,7 +70,8 @@ pub enum Outcome {
 pub type Answered = (u16, String);
 
 /// Turns an outcome into the status and the body that are kept with a key.
-pub type Render = Box<dyn Fn(&Outcome, DateTime<Utc>) -> Result<Answered, Fault> + Send + Sync>;
+/// The currency is the hold's own: of a double, it may be another one than was asked.
+pub type Render = Box<dyn Fn(&Outcome, &Currency, DateTime<Utc>) -> Result<Answered, Fault> + Send + Sync>;
 
 /// Why a deed isn't done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -93,6 +95,8 @@ pub struct Performance {
     pub terms: Terms,
     /// Who.
     pub actor: Actor,
+    /// The currency that was asked, or the hold's own.
+    pub currency: Currency,
     /// The caller's key, if it sent one.
     pub claim: Option<Claim>,
     /// How the answer looks.
@@ -118,7 +122,14 @@ impl Performance {
                         }
                     }
                     let outcome = performance.perform(conn, deed, now).await.widen()?;
-                    let (status, body) = (performance.render)(&outcome, now)?;
+                    let code = &outcome.hold().currency;
+                    let other = if *code == performance.currency.code {
+                        None
+                    } else {
+                        Some(store::currency(conn, code).await?)
+                    };
+                    let currency = other.as_ref().unwrap_or(&performance.currency);
+                    let (status, body) = (performance.render)(&outcome, currency, now)?;
                     let answer = Answer { status, body, replayed: false };
                     if let Some(claim) = &performance.claim {
                         idempotency::finish_all(conn, &[(claim, &answer)]).await?;
@@ -156,6 +167,18 @@ impl Performance {
             Deed::Use { hold_id, call } => Outcome::Used(usage::record(conn, hold_id, call, now).await?),
             Deed::End { hold_id, end } => Outcome::Ended(finish::end(conn, hold_id, *end, &self.actor, now).await?),
         })
+    }
+}
+
+impl Outcome {
+    /// The hold it is about.
+    const fn hold(&self) -> &Hold {
+        match self {
+            Self::Placed(placed) => &placed.hold,
+            Self::Beaten(hold) => hold,
+            Self::Used(used) => &used.hold,
+            Self::Ended(ended) => &ended.hold,
+        }
     }
 }
 

@@ -3,10 +3,11 @@
 mod allowances;
 mod checklist;
 mod client;
+mod doubles;
 mod lifecycle;
 mod metering;
-mod pockets;
 mod overdraft;
+mod pockets;
 mod property;
 mod races;
 mod reconciler;

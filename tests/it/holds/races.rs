@@ -144,6 +144,55 @@ async fn h1_what_was_spent_while_a_hold_waited_for_the_lock_is_gone_for_it() {
 }
 
 #[tokio::test]
+async fn h11_a_predecessor_that_ended_while_its_wallet_was_waited_for_is_only_out_of_the_way() {
+    let shop = Shop::open().await;
+    shop.give("CREDIT", "main", 100, None).await;
+    shop.give("USD", "main", 5, None).await;
+    let chat = json!({ "session": "chat-1" });
+    let waits = async |how_many: i64| {
+        let mut watcher = shop.app.superuser().await;
+        crate::support::process::eventually("it waits", async || {
+            let waiting: i64 = sqlx::query_scalar(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+            )
+            .fetch_one(&mut watcher)
+            .await
+            .unwrap();
+            waiting == how_many
+        })
+        .await;
+    };
+    let lock = async |sql: &'static str| {
+        let mut holder = shop.app.superuser().await;
+        sqlx::raw_sql(sql).execute(&mut holder).await.unwrap();
+        holder
+    };
+    let mut credits = lock("BEGIN; SELECT FROM wallets WHERE currency = 'CREDIT' FOR UPDATE").await;
+    let placing = shop.place("new", "20", chat.clone());
+    let meanwhile = async {
+        // The new job has looked who is in its way, has seen nobody, and waits for its wallet. Then somebody comes.
+        waits(1).await;
+        assert_eq!(shop.place_in("USD", "old", "1.00", chat.clone()).await.status, 201);
+        let mut dollars = lock("BEGIN; SELECT FROM wallets WHERE currency = 'USD' FOR UPDATE").await;
+        sqlx::raw_sql("ROLLBACK").execute(&mut credits).await.unwrap();
+        // The new job finds it, and waits for its wallet, too. It ends at this very moment.
+        waits(1).await;
+        sqlx::raw_sql(
+            "UPDATE holds SET ended_at = placed_at, outcome = 'released', charged = 0, ended_by = 'worker',
+                    end_asked = '{\"end\":\"release\"}' WHERE hold_id = 'old'; COMMIT",
+        )
+        .execute(&mut dollars)
+        .await
+        .unwrap();
+    };
+    let (placed, ()) = tokio::join!(placing, meanwhile);
+    assert_eq!(placed.status, 201, "{}", placed.text());
+    assert_eq!(shop.hold("old").await["settled_by"], "worker");
+    assert_eq!(shop.numbers("CREDIT").await, (100, 20, 80));
+    shop.is_right().await;
+}
+
+#[tokio::test]
 async fn the_database_refuses_what_no_path_does() {
     let shop = Shop::open().await;
     shop.give("CREDIT", "promo", 100, Some(shop.in_hours(1))).await;

@@ -280,15 +280,16 @@ async fn validation_3_duplicates() {
     );
     assert_eq!(shop.numbers("CREDIT").await.1, 20, "nothing more is held");
 
-    // Another question in the same session takes its place: two jobs, and the old one pays what it used.
-    shop.used(&first, "call-1", 5_000).await;
+    // Another question in the same session takes its place: two jobs. The old one is cancelled, stops, and pays what it
+    // really used, the call included that was on its way when the question came.
+    shop.used(&first, "call-1", 3_000).await;
     let next = shop.place("next", "20", json!({ "session": "chat-1", "dedupe_key": "question-2" })).await;
     assert_eq!(outcome(&next).0, "placed");
     let replaced = shop.hold(&first).await;
-    assert_eq!(
-        (&replaced["status"], &replaced["charged"], &replaced["settled_by"]),
-        (&json!("settled"), &json!("5"), &json!("successor"))
-    );
+    assert_eq!((&replaced["status"], &replaced["cancel_requested"]), (&json!("started"), &json!(true)));
+    assert_eq!(shop.used(&first, "call-2", 2_000).await.json()["stop"], true);
+    let replaced = shop.settle(&first, "by_usage").await.json();
+    assert_eq!((&replaced["status"], &replaced["charged"]), (&json!("settled"), &json!("5")));
     finish("next").await;
     // The question may be asked again once its job is done.
     assert_eq!(

@@ -44,8 +44,9 @@ async fn perform(
         clock: caller.app.clock.clone(),
         terms: caller.app.settings.holds,
         actor: caller.actor(),
+        currency,
         claim,
-        render: Box::new(move |outcome, now| render(outcome, &currency, &call_id, now)),
+        render: Box::new(move |outcome, currency, now| render(outcome, currency, &call_id, now)),
     };
     let answer = caller.app.run_to_end(performance.run(deed)).await??;
     Ok(super::answered(answer))
