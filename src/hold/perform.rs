@@ -11,11 +11,12 @@ use super::place::{self, Ask, Placed};
 use super::reconcile::raise_alarm;
 use super::usage::{self, Call, Used};
 use super::{Hold, HoldId, Refusal, Terms, store};
+use crate::allowance;
 use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::{Error, Fault, Widen as _};
 use crate::idempotency::{self, Answer, Claim, Claimed, KeyReused};
-use crate::ids::Actor;
+use crate::ids::{Actor, TenantId};
 use crate::money::Currency;
 
 /// What somebody wants of a hold.
@@ -110,7 +111,7 @@ impl Performance {
     /// A [`DeedRefusal`]; nothing was written, and the key isn't bound.
     pub async fn run(self, deed: Deed) -> Result<Answer, Error<DeedRefusal>> {
         let (performance, deed) = (&self, &deed);
-        let (answer, usage_lost) = self
+        let done = self
             .db
             .run(deed.name(), |conn| {
                 async move {
@@ -142,12 +143,42 @@ impl Performance {
                 }
                 .scope_boxed()
             })
-            .await?;
+            .await;
+        if let (Deed::Place(ask), Err(Error::Refused(DeedRefusal::Hold(_)))) = (deed, &done) {
+            self.note_presence(&ask.tenant_id).await;
+        }
+        let (answer, usage_lost) = done?;
         for hold_id in &usage_lost {
             raise_alarm(hold_id);
             metrics::counter!("hamyon_holds_reconciled_total", "outcome" => "usage_lost").increment(1);
         }
         Ok(answer)
+    }
+
+    /// Whoever is refused a hold is there, too, and shall not be told like somebody who stays away. In a transaction of
+    /// its own, since the refused one left nothing; that it fails changes no answer.
+    async fn note_presence(&self, tenant_id: &TenantId) {
+        let noted = self
+            .db
+            .run("hold_note_presence", |conn| {
+                async move {
+                    allowance::note_presence(conn, tenant_id, self.clock.now()).await?;
+                    Ok::<_, Error<std::convert::Infallible>>(())
+                }
+                .scope_boxed()
+            })
+            .await;
+        match noted {
+            Ok(()) => {}
+            Err(Error::Fault(fault)) => {
+                tracing::error!(
+                    tenant_id = tenant_id.as_str(),
+                    "that tenant {tenant_id} is there can't be noted: {}",
+                    fault.chain()
+                );
+            }
+            Err(Error::Refused(never)) => match never {},
+        }
     }
 
     async fn perform(

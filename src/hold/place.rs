@@ -138,6 +138,7 @@ pub(super) async fn place(
     }
     let mut unended = store::unended_of_tenant(conn, &ask.tenant_id).await?;
     if let Some(first) = double_of(conn, ask, &unended, terms, now).await? {
+        allowance::note_presence(conn, &ask.tenant_id, now).await?;
         return Ok(first);
     }
     let usage_lost = make_room(conn, ask, &mut unended, actor, now).await?;
