@@ -120,7 +120,10 @@ pub(super) async fn end(
             let cost_cap = hold.cost_cap;
             return Err(Error::Refused(Refusal::CostCapExceeded { hold_id: hold_id.clone(), cost_cap, asked: amount }));
         }
-        End::Amount(amount) => Conclusion::settled(amount, EndedBy::Worker),
+        End::Amount(amount) => {
+            check_there_is(conn, &hold, &locked, amount, now).await?;
+            Conclusion::settled(amount, EndedBy::Worker)
+        }
         End::ByUsage => {
             let micro = micro_per_unit(&hold.currency)
                 .ok_or_else(|| Error::Refused(Refusal::NotMetered(hold.currency.clone())))?;
@@ -144,6 +147,33 @@ pub(super) async fn ask_to_stop(conn: &mut PgConnection, mut hold: Hold, now: Da
         hold.cancel_asked_at = Some(now);
     }
     Ok(hold)
+}
+
+/// An amount that somebody names is paid from what the hold keeps and what is free besides. It overdraws nothing (L4):
+/// only calls that were reported do, since somebody has been paid for those (H10), and they are settled by usage. The
+/// cost cap is what was available when the hold was placed, and several holds of a wallet have more of that than there is.
+///
+/// # Errors
+/// [`Refusal::InsufficientFunds`].
+async fn check_there_is(
+    conn: &mut PgConnection,
+    hold: &Hold,
+    locked: &LockedWallet,
+    amount: MinorUnits,
+    now: DateTime<Utc>,
+) -> Result<(), Error<Refusal>> {
+    if amount <= hold.amount {
+        return Ok(());
+    }
+    let wallet = locked.read(conn, now).await?;
+    let mut others = store::unended_of_tenant(conn, &hold.tenant_id).await?;
+    others.retain(|other| other.hold_id != hold.hold_id);
+    let free = place::spendable(&wallet, &hold.currency, &others, now)?.max(MinorUnits::ZERO);
+    let available = MinorUnits::sum([hold.amount, free])?;
+    if amount <= available {
+        return Ok(());
+    }
+    Err(Error::Refused(Refusal::InsufficientFunds { currency: hold.currency.clone(), available, needed: amount }))
 }
 
 /// A hold that has ended answers the same end again, and names what differs of another.

@@ -151,3 +151,60 @@ async fn l5_nobody_else_books_a_cover() {
     assert_eq!((status.as_u16(), &answer["code"]), (422, &json!("kind_not_postable")), "{answer}");
     assert_eq!(shop.app.everything_written().await, before);
 }
+
+#[tokio::test]
+async fn l4_an_amount_that_is_settled_overdraws_nothing_however_many_holds_there_are() {
+    let shop = Shop::open().await;
+    shop.give("CREDIT", "main", 50, None).await;
+    let amount = |amount: &str| json!({ "mode": "amount", "amount": amount });
+    for (hold_id, cost_cap) in [("one", "50"), ("two", "49"), ("three", "48")] {
+        assert_eq!(shop.placed(hold_id, "1").await["cost_cap"], cost_cap);
+    }
+    let before = shop.app.everything_written().await;
+    for (hold_id, cap) in [("one", 50), ("two", 49)] {
+        let problem = shop.act(hold_id, "settle", amount(&cap.to_string())).await.refused(
+            402,
+            "insufficient_funds",
+            "a settlement at the cap",
+        );
+        // What it keeps, and what is free besides: the others keep two.
+        assert_eq!((&problem["available_minor_units"], &problem["needed_minor_units"]), (&json!(48), &json!(cap)));
+    }
+    assert_eq!(shop.app.everything_written().await, before, "a refusal writes nothing");
+    // All at once, each for what is there for one of them.
+    let (one, two, three) = tokio::join!(
+        shop.act("one", "settle", amount("40")),
+        shop.act("two", "settle", amount("40")),
+        shop.act("three", "settle", amount("40"))
+    );
+    let mut statuses = [&one, &two, &three].map(|answer| answer.status.as_u16());
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 402, 402], "{} {} {}", one.text(), two.text(), three.text());
+    assert_eq!(shop.numbers("CREDIT").await, (10, 2, 8));
+    // What is held may always be settled, and the last takes what is left.
+    let open: Vec<&str> = [("one", &one), ("two", &two), ("three", &three)]
+        .into_iter()
+        .filter_map(|(hold_id, answer)| (answer.status == 402).then_some(hold_id))
+        .collect();
+    shop.act(open[0], "settle", amount("10")).await.refused(402, "insufficient_funds", "the other one keeps one");
+    assert_eq!(shop.act(open[0], "settle", amount("9")).await.status, 200);
+    assert_eq!(shop.act(open[1], "settle", amount("1")).await.status, 200);
+    assert_eq!(shop.numbers("CREDIT").await, (0, 0, 0));
+    shop.is_right().await;
+}
+
+#[tokio::test]
+async fn l4_an_amount_takes_nothing_that_other_jobs_have_used() {
+    let shop = Shop::open().await;
+    shop.give("CREDIT", "main", 50, None).await;
+    shop.placed("metered", "1").await;
+    shop.placed("fixed", "1").await;
+    shop.used("metered", "call-1", 31_000).await;
+    let settle = |amount: &str| shop.act("fixed", "settle", json!({ "mode": "amount", "amount": amount }));
+    let problem = settle("20").await.refused(402, "insufficient_funds", "thirty are used up");
+    assert_eq!((&problem["available_minor_units"], &problem["needed_minor_units"]), (&json!(19), &json!(20)));
+    assert_eq!(settle("19").await.status, 200);
+    assert_eq!(shop.settle("metered", "by_usage").await.json()["charged"], "31");
+    assert_eq!(shop.numbers("CREDIT").await, (0, 0, 0));
+    shop.is_right().await;
+}

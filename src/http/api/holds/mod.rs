@@ -223,6 +223,8 @@ pub async fn report_usage(
 #[utoipa::path(post, path = "/v1/holds/{hold_id}/settle", tag = "holds", params(("hold_id" = String, Path)),
     request_body = SettleBody,
     responses((status = 200, body = HoldBody),
+        (status = 402, description = "insufficient_funds: an amount beyond what is held and what is available besides",
+         body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "hold_not_found", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 409, description = "already_settled, already_released, hold_expired", body = ProblemDocument,
          content_type = "application/problem+json"),
