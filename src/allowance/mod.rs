@@ -16,4 +16,4 @@ mod store;
 
 pub use error::Refusal;
 pub use policy::{Cycle, Due, Window, due, is_reserved};
-pub use service::{Allowance, Filled, Owner, assign, create, list, refill_all, refill_locked, sweep};
+pub use service::{Allowance, Filled, Owner, assign, create, list, note_presence, refill_all, refill_locked, sweep};

@@ -1,5 +1,7 @@
 //! Making allowances, giving them to tenants, and filling them.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use scoped_futures::ScopedFutureExt as _;
 use serde_json::json;
@@ -146,9 +148,11 @@ pub async fn assign(
 pub async fn refill_all(db: &Database, clock: &Clock, tenant_id: &TenantId) -> Result<Vec<Filled>, Fault> {
     let mut conn = db.pool().acquire().await?;
     let assigned = store::assigned(&mut conn, tenant_id, clock.now(), None).await?;
+    // What was given while its owner was away begins now, also when the allowance was taken away since.
+    let waiting = store::waiting_currencies(&mut conn, tenant_id).await?;
     drop(conn);
-    let currencies: std::collections::BTreeSet<CurrencyCode> =
-        assigned.into_iter().map(|assigned| assigned.currency).collect();
+    let currencies: BTreeSet<CurrencyCode> =
+        assigned.into_iter().map(|assigned| assigned.currency).chain(waiting).collect();
     let mut filled = Vec::new();
     for currency in &currencies {
         let done = db
@@ -180,9 +184,6 @@ pub async fn refill_locked(
 ) -> Result<Vec<Filled>, Error<ledger::Refusal>> {
     store::begin_waiting(conn, tenant_id, currency, now).await?;
     let assigned = store::assigned(conn, tenant_id, now, Some(currency)).await?;
-    if assigned.is_empty() {
-        return Ok(Vec::new());
-    }
     let due: Vec<(Assigned, Due)> = assigned
         .into_iter()
         .map(|assigned| {
@@ -201,9 +202,19 @@ pub async fn refill_locked(
             filled.push(fill(conn, locked, tenant_id, &assigned, number, window, now).await?);
         }
     }
-    // At the end: a fill may lock the tenant, which whoever places a hold locks before this row.
+    // Whoever is there isn't away, also from an allowance in another currency. At the end: a fill may lock the tenant,
+    // which whoever places a hold locks before this row.
     store::note_activity(conn, tenant_id, now).await?;
     Ok(filled)
+}
+
+/// Notes that a tenant with an allowance is there, who got nothing by it: what it wanted was refused, or is at work
+/// already. Decides nothing about money, and locks nothing but its own row.
+///
+/// # Errors
+/// A fault.
+pub async fn note_presence(conn: &mut PgConnection, tenant_id: &TenantId, now: DateTime<Utc>) -> Result<(), Fault> {
+    if store::has_any(conn, tenant_id).await? { store::note_activity(conn, tenant_id, now).await } else { Ok(()) }
 }
 
 /// Opens the cycle's pocket and puts the amount in.
@@ -235,6 +246,7 @@ async fn fill(
         floor: Floor::Zero,
     };
     funding::post(conn, &[entry], Vec::new(), &Actor::job("allowances"), now).await?;
+    pocket::cover(conn, locked, &wallet, tenant_id, &assigned.currency, now).await?;
     store::insert_cycle(conn, tenant_id, assigned, number, wallet.wallet_id, &pocket, window, now).await?;
     Ok(Filled {
         allowance_id: assigned.allowance_id.clone(),

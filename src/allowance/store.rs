@@ -212,6 +212,34 @@ pub async fn note_activity(conn: &mut PgConnection, tenant_id: &TenantId, now: D
     Ok(())
 }
 
+/// Whether an allowance was ever given to the tenant, or to a plan it subscribes to.
+pub async fn has_any(conn: &mut PgConnection, tenant_id: &TenantId) -> Result<bool, Fault> {
+    Ok(sqlx::query_scalar!(
+        r#"-- allowance::has_any
+           SELECT EXISTS (SELECT FROM allowance_assignments a WHERE a.tenant_id = $1)
+                  OR EXISTS (SELECT FROM subscriptions s JOIN allowance_assignments a ON a.plan_id = s.plan_id
+                              WHERE s.tenant_id = $1) AS "has_any!""#,
+        tenant_id.as_str(),
+    )
+    .fetch_one(conn)
+    .await?)
+}
+
+/// In which currencies cycles wait for the tenant to come.
+pub async fn waiting_currencies(conn: &mut PgConnection, tenant_id: &TenantId) -> Result<Vec<CurrencyCode>, Fault> {
+    sqlx::query_scalar!(
+        "-- allowance::waiting_currencies
+         SELECT DISTINCT a.currency FROM allowance_cycles c JOIN allowances a ON a.allowance_id = c.allowance_id
+          WHERE c.tenant_id = $1 AND c.begun_at IS NULL",
+        tenant_id.as_str(),
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(CurrencyCode::from_column)
+    .collect()
+}
+
 /// Begins the windows of cycles that were filled while the tenant was away, and sets their pockets' ends, also of
 /// allowances that were taken away since: what was given stays for its time.
 pub async fn begin_waiting(

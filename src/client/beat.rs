@@ -90,7 +90,7 @@ async fn keep_beating(
             Ok(hold) if hold.cancel_requested => {
                 tell.send_replace(Some(Stop::CancelRequested));
             }
-            Err(Error::Refused(problem)) => {
+            Err(Error::Refused(problem)) if is_for_good(&problem) => {
                 tell.send_replace(Some(Stop::Refused(problem)));
                 return;
             }
@@ -98,4 +98,11 @@ async fn keep_beating(
         }
         tokio::time::sleep(every).await;
     }
+}
+
+/// Whether no further sign of life will be taken. Anything else, also a refusal of something between us and the service,
+/// may pass, and a job that fell silent over it would lose its hold.
+fn is_for_good(problem: &Problem) -> bool {
+    const OF_THE_HOLD: [&str; 4] = ["already_settled", "already_released", "hold_expired", "hold_not_found"];
+    OF_THE_HOLD.contains(&problem.code.as_str()) || matches!(problem.status, 401 | 403 | 404)
 }

@@ -78,7 +78,7 @@ pub struct NewHold {
     pub ttl_secs: Option<u32>,
     /// The most the job may cost.
     pub cost_cap: Option<Money>,
-    /// Where the job belongs; a new one takes the place of the old one.
+    /// Where the job belongs; a new one takes the place of the old one, which is over, or asked to stop if it has begun.
     pub session: Option<String>,
     /// What makes two jobs the same while the first is at work.
     pub dedupe_key: Option<String>,

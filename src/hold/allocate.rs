@@ -67,8 +67,8 @@ pub fn allocate(wallet: &WalletState, amount: MinorUnits) -> Result<Vec<Part>, F
 /// Which pockets pay what a job cost. `wallet` is read after the hold has ended, so what it kept is free.
 ///
 /// First the pockets it was held in, in their order, also when their time is over meanwhile: what was held is charged
-/// from where it was held. Then what else is available. What is beyond that is a real cost, too: it makes `main`
-/// negative (H10).
+/// from where it was held. Then what else is free, the pockets in their order, also while `main` is below zero: money
+/// that ends is not left to end beside a debt. What is beyond that is a real cost, too: it makes `main` negative (H10).
 ///
 /// # Errors
 /// A fault when the sums are beyond what an `i64` holds.
@@ -78,22 +78,18 @@ pub fn charge(wallet: &WalletState, held: &[Part], cost: MinorUnits) -> Result<V
     let mut after = wallet.clone();
     for part in held {
         let there = after.pockets.get(&part.pocket).copied().unwrap_or_default();
-        // Another hold may have been placed on money that this one kept and didn't end in time.
-        let promised = after.division.promised.get(&part.pocket).copied().unwrap_or_default();
-        let closed = after.division.closed.contains(&part.pocket);
-        let free = minus(there, if closed { promised.unended } else { promised.live })?;
+        // Another hold may have been placed on money that this one kept and didn't end in time. One whose own time is
+        // over keeps nothing from this one, whether or not the pocket's time is over as well.
+        let free = minus(there, after.division.held_of(&part.pocket))?;
         let amount = left.min(part.amount).min(free);
         if amount.is_positive() {
             take(&mut taken, &mut after, &part.pocket, amount)?;
             left = minus(left, amount)?;
         }
     }
-    let available = after.available()?;
-    if left.is_positive() && available.is_positive() {
-        for part in take_from(free_pockets(&after)?, left.min(available))? {
-            take(&mut taken, &mut after, &part.pocket, part.amount)?;
-            left = minus(left, part.amount)?;
-        }
+    for part in take_from(free_pockets(&after)?, left)? {
+        take(&mut taken, &mut after, &part.pocket, part.amount)?;
+        left = minus(left, part.amount)?;
     }
     if left.is_positive() {
         take(&mut taken, &mut after, &Pocket::main(), left)?;

@@ -104,7 +104,7 @@ pub(super) async fn end(
     actor: &Actor,
     now: DateTime<Utc>,
 ) -> Result<Ended, Error<Refusal>> {
-    let (locked, mut hold) = lock(conn, hold_id, now).await?;
+    let (locked, hold) = lock(conn, hold_id, now).await?;
     if let Some(ended) = &hold.end {
         return ended_before(&hold, ended, end);
     }
@@ -113,11 +113,7 @@ pub(super) async fn end(
         if !cooperative {
             return Err(Error::Refused(Refusal::AlreadyStarted { hold_id: hold_id.clone(), started_at }));
         }
-        if hold.cancel_asked_at.is_none() {
-            store::set_cancel_asked(conn, hold_id, now).await?;
-            hold.cancel_asked_at = Some(now);
-        }
-        return Ok(Ended { hold, rows: Vec::new() });
+        return Ok(Ended { hold: ask_to_stop(conn, hold, now).await?, rows: Vec::new() });
     }
     let mut conclusion = match end {
         End::AsHeld => Conclusion::settled(hold.amount, EndedBy::Worker),
@@ -125,7 +121,10 @@ pub(super) async fn end(
             let cost_cap = hold.cost_cap;
             return Err(Error::Refused(Refusal::CostCapExceeded { hold_id: hold_id.clone(), cost_cap, asked: amount }));
         }
-        End::Amount(amount) => Conclusion::settled(amount, EndedBy::Worker),
+        End::Amount(amount) => {
+            check_there_is(conn, &hold, &locked, amount, now).await?;
+            Conclusion::settled(amount, EndedBy::Worker)
+        }
         End::ByUsage => {
             let micro = micro_per_unit(&hold.currency)
                 .ok_or_else(|| Error::Refused(Refusal::NotMetered(hold.currency.clone())))?;
@@ -136,6 +135,46 @@ pub(super) async fn end(
     };
     conclusion.asked = end.canonical();
     conclude(conn, &hold, &locked, &conclusion, actor, now).await.widen()
+}
+
+/// Asks the worker of a hold at work to stop (H6), once: it hears so with its next sign of life or call. From now on the
+/// hold belongs to no session, and is no double of the same work.
+///
+/// # Errors
+/// A fault.
+pub(super) async fn ask_to_stop(conn: &mut PgConnection, mut hold: Hold, now: DateTime<Utc>) -> Result<Hold, Fault> {
+    if hold.cancel_asked_at.is_none() {
+        store::set_cancel_asked(conn, &hold.hold_id, now).await?;
+        hold.cancel_asked_at = Some(now);
+    }
+    Ok(hold)
+}
+
+/// An amount that somebody names is paid from what the hold keeps and what is free besides. It overdraws nothing (L4):
+/// only calls that were reported do, since somebody has been paid for those (H10), and they are settled by usage. The
+/// cost cap is what was available when the hold was placed, and several holds of a wallet have more of that than there is.
+///
+/// # Errors
+/// [`Refusal::InsufficientFunds`].
+async fn check_there_is(
+    conn: &mut PgConnection,
+    hold: &Hold,
+    locked: &LockedWallet,
+    amount: MinorUnits,
+    now: DateTime<Utc>,
+) -> Result<(), Error<Refusal>> {
+    if amount <= hold.amount {
+        return Ok(());
+    }
+    let wallet = locked.read(conn, now).await?;
+    let mut others = store::unended_of_tenant(conn, &hold.tenant_id).await?;
+    others.retain(|other| other.hold_id != hold.hold_id);
+    let free = place::spendable(&wallet, &hold.currency, &others, now)?.max(MinorUnits::ZERO);
+    let available = MinorUnits::sum([hold.amount, free])?;
+    if amount <= available {
+        return Ok(());
+    }
+    Err(Error::Refused(Refusal::InsufficientFunds { currency: hold.currency.clone(), available, needed: amount }))
 }
 
 /// A hold that has ended answers the same end again, and names what differs of another.

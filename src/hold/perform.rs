@@ -10,12 +10,14 @@ use super::finish::{self, End, Ended};
 use super::place::{self, Ask, Placed};
 use super::reconcile::raise_alarm;
 use super::usage::{self, Call, Used};
-use super::{Hold, HoldId, Refusal, Terms};
+use super::{Hold, HoldId, Refusal, Terms, store};
+use crate::allowance;
 use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::{Error, Fault, Widen as _};
 use crate::idempotency::{self, Answer, Claim, Claimed, KeyReused};
-use crate::ids::Actor;
+use crate::ids::{Actor, TenantId};
+use crate::money::Currency;
 
 /// What somebody wants of a hold.
 #[derive(Debug, Clone)]
@@ -69,7 +71,8 @@ pub enum Outcome {
 pub type Answered = (u16, String);
 
 /// Turns an outcome into the status and the body that are kept with a key.
-pub type Render = Box<dyn Fn(&Outcome, DateTime<Utc>) -> Result<Answered, Fault> + Send + Sync>;
+/// The currency is the hold's own: of a double, it may be another one than was asked.
+pub type Render = Box<dyn Fn(&Outcome, &Currency, DateTime<Utc>) -> Result<Answered, Fault> + Send + Sync>;
 
 /// Why a deed isn't done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -93,6 +96,8 @@ pub struct Performance {
     pub terms: Terms,
     /// Who.
     pub actor: Actor,
+    /// The currency that was asked, or the hold's own.
+    pub currency: Currency,
     /// The caller's key, if it sent one.
     pub claim: Option<Claim>,
     /// How the answer looks.
@@ -106,7 +111,7 @@ impl Performance {
     /// A [`DeedRefusal`]; nothing was written, and the key isn't bound.
     pub async fn run(self, deed: Deed) -> Result<Answer, Error<DeedRefusal>> {
         let (performance, deed) = (&self, &deed);
-        let (answer, usage_lost) = self
+        let done = self
             .db
             .run(deed.name(), |conn| {
                 async move {
@@ -118,7 +123,14 @@ impl Performance {
                         }
                     }
                     let outcome = performance.perform(conn, deed, now).await.widen()?;
-                    let (status, body) = (performance.render)(&outcome, now)?;
+                    let code = &outcome.hold().currency;
+                    let other = if *code == performance.currency.code {
+                        None
+                    } else {
+                        Some(store::currency(conn, code).await?)
+                    };
+                    let currency = other.as_ref().unwrap_or(&performance.currency);
+                    let (status, body) = (performance.render)(&outcome, currency, now)?;
                     let answer = Answer { status, body, replayed: false };
                     if let Some(claim) = &performance.claim {
                         idempotency::finish_all(conn, &[(claim, &answer)]).await?;
@@ -131,12 +143,42 @@ impl Performance {
                 }
                 .scope_boxed()
             })
-            .await?;
+            .await;
+        if let (Deed::Place(ask), Err(Error::Refused(DeedRefusal::Hold(_)))) = (deed, &done) {
+            self.note_presence(&ask.tenant_id).await;
+        }
+        let (answer, usage_lost) = done?;
         for hold_id in &usage_lost {
             raise_alarm(hold_id);
             metrics::counter!("hamyon_holds_reconciled_total", "outcome" => "usage_lost").increment(1);
         }
         Ok(answer)
+    }
+
+    /// Whoever is refused a hold is there, too, and shall not be told like somebody who stays away. In a transaction of
+    /// its own, since the refused one left nothing; that it fails changes no answer.
+    async fn note_presence(&self, tenant_id: &TenantId) {
+        let noted = self
+            .db
+            .run("hold_note_presence", |conn| {
+                async move {
+                    allowance::note_presence(conn, tenant_id, self.clock.now()).await?;
+                    Ok::<_, Error<std::convert::Infallible>>(())
+                }
+                .scope_boxed()
+            })
+            .await;
+        match noted {
+            Ok(()) => {}
+            Err(Error::Fault(fault)) => {
+                tracing::error!(
+                    tenant_id = tenant_id.as_str(),
+                    "that tenant {tenant_id} is there can't be noted: {}",
+                    fault.chain()
+                );
+            }
+            Err(Error::Refused(never)) => match never {},
+        }
     }
 
     async fn perform(
@@ -156,6 +198,18 @@ impl Performance {
             Deed::Use { hold_id, call } => Outcome::Used(usage::record(conn, hold_id, call, now).await?),
             Deed::End { hold_id, end } => Outcome::Ended(finish::end(conn, hold_id, *end, &self.actor, now).await?),
         })
+    }
+}
+
+impl Outcome {
+    /// The hold it is about.
+    const fn hold(&self) -> &Hold {
+        match self {
+            Self::Placed(placed) => &placed.hold,
+            Self::Beaten(hold) => hold,
+            Self::Used(used) => &used.hold,
+            Self::Ended(ended) => &ended.hold,
+        }
     }
 }
 

@@ -53,7 +53,7 @@ pub struct Ask {
     pub ttl_secs: Option<i32>,
     /// The most the job may cost; what is available bounds it anyway.
     pub budget: Option<MinorUnits>,
-    /// Where the job belongs; a new one takes the place of the old one.
+    /// Where the job belongs; a new one takes the place of the old one, which is over, or asked to stop if it has begun.
     pub session: Option<String>,
     /// What makes two jobs the same while the first runs.
     pub dedupe_key: Option<String>,
@@ -74,6 +74,7 @@ impl Ask {
         json!({
             "tenant_id": self.tenant_id.as_str(), "currency": self.currency.as_str(), "amount": amount, "tier": tier,
             "allow_partial": self.allow_partial, "session": self.session, "dedupe_key": self.dedupe_key,
+            "cost_cap": self.budget.map(MinorUnits::get),
         })
     }
 }
@@ -137,6 +138,7 @@ pub(super) async fn place(
     }
     let mut unended = store::unended_of_tenant(conn, &ask.tenant_id).await?;
     if let Some(first) = double_of(conn, ask, &unended, terms, now).await? {
+        allowance::note_presence(conn, &ask.tenant_id, now).await?;
         return Ok(first);
     }
     let usage_lost = make_room(conn, ask, &mut unended, actor, now).await?;
@@ -182,7 +184,12 @@ pub(super) async fn place(
 fn again(ask: &Ask, hold: Hold) -> Result<Placed, Error<Refusal>> {
     let before: serde_json::Value = serde_json::from_str(&hold.asked)
         .map_err(|error| Fault::new("what a hold was asked with can't be read").because(error))?;
-    let fields = crate::idempotency::differing_fields(&before, &ask.canonical());
+    let mut asked = ask.canonical();
+    if let Some(asked) = asked.as_object_mut().filter(|_| before.get("cost_cap").is_none()) {
+        // A hold from before its cost cap was written down with what was asked: nobody knows which one it was.
+        asked.remove("cost_cap");
+    }
+    let fields = crate::idempotency::differing_fields(&before, &asked);
     if fields.is_empty() {
         Ok(Placed { hold, standing: Standing::AlreadyPlaced, usage_lost: Vec::new() })
     } else {
@@ -199,9 +206,10 @@ async fn double_of(
     terms: &Terms,
     now: DateTime<Utc>,
 ) -> Result<Option<Placed>, Error<Refusal>> {
-    let running = unended
-        .iter()
-        .find(|other| other.is_live(now) && ask.dedupe_key.is_some() && other.dedupe_key == ask.dedupe_key);
+    let running = unended.iter().find(|other| {
+        let same = ask.dedupe_key.is_some() && other.dedupe_key == ask.dedupe_key;
+        same && other.is_live(now) && !other.is_asked_to_stop
+    });
     let (hold_id, standing) = match running {
         Some(running) => (Some(running.hold_id.clone()), Standing::AlreadyRunning),
         None => (store::fingerprint_since(conn, ask, before(now, terms.duplicate_secs)).await?, Standing::Duplicate),
@@ -229,12 +237,15 @@ async fn lock_what_is_in_the_way(conn: &mut PgConnection, ask: &Ask, now: DateTi
 }
 
 fn is_in_the_way(ask: &Ask, other: &Unended) -> bool {
-    ask.session.is_some() && other.session == ask.session
-        || ask.dedupe_key.is_some() && other.dedupe_key == ask.dedupe_key
+    let same = ask.session.is_some() && other.session == ask.session
+        || ask.dedupe_key.is_some() && other.dedupe_key == ask.dedupe_key;
+    same && !other.is_asked_to_stop
 }
 
-/// A new job of a session takes the place of the old one, which pays what it used. A hold whose time is over and that
-/// has the same key is ended as the reconciler would. Answers whose usage is lost.
+/// A new job of a session takes the place of the old one. One that hasn't begun is over and costs nothing. One that has
+/// is asked to stop, like by a cancel (H6): its worker is making calls that nobody has reported yet, and somebody will
+/// have to pay for them. It stays at work, counts as such, and is settled by its worker or the reconciler. A hold whose
+/// time is over and that has the same key is ended as the reconciler would. Answers whose usage is lost.
 ///
 /// One that came into the way after [`lock_what_is_in_the_way`] looked may be paid from another wallet, which is locked
 /// behind the tenant then. Should two such jobs wait for each other, PostgreSQL finds it and the runner repeats.
@@ -246,21 +257,26 @@ async fn make_room(
     now: DateTime<Utc>,
 ) -> Result<Vec<HoldId>, Error<Refusal>> {
     let mut usage_lost = Vec::new();
-    let in_the_way: Vec<(HoldId, bool)> = unended
-        .iter()
-        .filter(|other| is_in_the_way(ask, other))
-        .map(|other| (other.hold_id.clone(), other.is_live(now)))
-        .collect();
-    for (hold_id, is_live) in &in_the_way {
+    let in_the_way: Vec<HoldId> =
+        unended.iter().filter(|other| is_in_the_way(ask, other)).map(|other| other.hold_id.clone()).collect();
+    for hold_id in &in_the_way {
+        // Its wallet may be another one, and somebody may have started or ended it while we waited for that.
         let (locked, hold) = finish::lock(conn, hold_id, now).await?;
-        if *is_live {
+        if hold.end.is_none() && hold.is_live(now) && hold.started_at.is_some() {
+            finish::ask_to_stop(conn, hold, now).await?;
+            continue;
+        }
+        unended.retain(|other| other.hold_id != *hold_id);
+        if hold.end.is_some() {
+            continue;
+        }
+        if hold.is_live(now) {
             let conclusion = Conclusion::by_usage(&hold, EndedBy::Successor)?;
             finish::conclude(conn, &hold, &locked, &conclusion, actor, now).await.widen()?;
         } else if reconcile::end_expired(conn, &hold, &locked, now).await.widen()?.is_usage_lost() {
             usage_lost.push(hold_id.clone());
         }
     }
-    unended.retain(|other| !in_the_way.iter().any(|(hold_id, _)| *hold_id == other.hold_id));
     Ok(usage_lost)
 }
 

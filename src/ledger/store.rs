@@ -248,22 +248,26 @@ impl DividedPocket {
     }
 }
 
-/// The division of a wallet at a moment of the past: a hold counts from its placing to its end.
+/// The division of a wallet at a moment of the past: a hold is there from its placing to its end, and keeps its money
+/// while its time or its worker's lease lasts. Both only ever move on, and nothing revives a hold once both are over, so
+/// the last of them says how it was then, too.
 pub async fn division_at(conn: &mut PgConnection, wallet_id: i64, at: DateTime<Utc>) -> Result<Division, Fault> {
     let rows = sqlx::query!(
         r#"-- ledger::division_at
            WITH promised AS MATERIALIZED (
-               SELECT p.pocket, sum(p.amount)::bigint AS amount
-                 FROM (SELECT pockets, pocket_amounts FROM holds
+               SELECT p.pocket, sum(p.amount)::bigint AS unended,
+                      coalesce(sum(p.amount) FILTER (WHERE h.expires_at > $2 OR h.lease_until > $2), 0)::bigint AS live
+                 FROM (SELECT pockets, pocket_amounts, expires_at, lease_until FROM holds
                         WHERE wallet_id = $1 AND ended_at IS NULL AND placed_at <= $2
                        UNION ALL
-                       SELECT pockets, pocket_amounts FROM holds
+                       SELECT pockets, pocket_amounts, expires_at, lease_until FROM holds
                         WHERE wallet_id = $1 AND ended_at > $2 AND placed_at <= $2) h
                 CROSS JOIN LATERAL unnest(h.pockets, h.pocket_amounts) AS p (pocket, amount)
                 GROUP BY p.pocket
            )
            SELECT coalesce(k.pocket, p.pocket) AS "pocket!", k.priority AS "priority?", k.created_at AS "created_at?",
-                  least(k.expires_at, k.voided_at) AS "ends_at?", coalesce(p.amount, 0) AS "amount!"
+                  least(k.expires_at, k.voided_at) AS "ends_at?",
+                  coalesce(p.live, 0) AS "live!", coalesce(p.unended, 0) AS "unended!"
              FROM (SELECT * FROM pockets WHERE wallet_id = $1 AND created_at <= $2) k
              FULL JOIN promised p ON p.pocket = k.pocket"#,
         wallet_id,
@@ -278,8 +282,8 @@ pub async fn division_at(conn: &mut PgConnection, wallet_id: i64, at: DateTime<U
             priority: row.priority,
             created_at: row.created_at,
             ends_at: row.ends_at,
-            live: row.amount,
-            unended: row.amount,
+            live: row.live,
+            unended: row.unended,
         };
         pocket.add_to(&mut division, at)?;
     }

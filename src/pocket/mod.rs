@@ -4,10 +4,14 @@
 //! sweep has come by; what is left and promised to no hold is booked as one `expiry` row, so the sum of the rows stays
 //! the balance and nothing goes silently. Money that a hold keeps is left alone: what the hold's work doesn't use gets
 //! its own expiry row when the hold ends.
+//!
+//! Before that, a pocket pays what `main` owes ([`cover()`]): nobody's money ends while a debt of the same wallet stands.
 
+mod cover;
 mod error;
 mod service;
 mod store;
 
+pub use cover::COVER_REFERENCE_PREFIX;
 pub use error::Refusal;
-pub use service::{Grant, NewPocket, expire_closed, grant, open, sweep, void};
+pub use service::{Grant, NewPocket, cover, expire_closed, grant, open, sweep, void};

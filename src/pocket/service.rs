@@ -5,6 +5,7 @@ use scoped_futures::ScopedFutureExt as _;
 use serde_json::json;
 use sqlx::PgConnection;
 
+use super::cover::{cover_overdraft, is_overdrawn};
 use super::{Refusal, store};
 use crate::clock::Clock;
 use crate::db::Database;
@@ -116,7 +117,28 @@ pub async fn grant(
         floor: Floor::Zero,
     };
     let mut rows = funding::post(conn, &[entry], Vec::new(), actor, now).await.widen()?;
+    cover(conn, &locked, &wallet, &grant.tenant_id, &grant.currency, now).await.widen()?;
     rows.pop().ok_or_else(|| Fault::new("a grant was booked without a row").into())
+}
+
+/// Covers what `main` owes after money has come into a pocket of a locked wallet. `before` is the wallet as it was: a
+/// debt of before is what there is to cover, and most wallets have none.
+///
+/// # Errors
+/// A fault; the ledger has nothing to refuse here.
+pub async fn cover(
+    conn: &mut PgConnection,
+    locked: &LockedWallet,
+    before: &WalletState,
+    tenant_id: &TenantId,
+    currency: &CurrencyCode,
+    now: DateTime<Utc>,
+) -> Result<(), Error<ledger::Refusal>> {
+    if is_overdrawn(before) {
+        let wallet = locked.read(conn, now).await?;
+        cover_overdraft(conn, &wallet, tenant_id, currency, now).await?;
+    }
+    Ok(())
 }
 
 /// Opens a pocket of a locked wallet.
@@ -154,10 +176,11 @@ pub async fn void(
         return Err(Error::Refused(Refusal::Closed(pocket.clone())));
     }
     store::set_voided(conn, wallet.wallet_id, pocket, now).await?;
-    expire(conn, &locked, tenant_id, currency, Some(reason), now).await.widen()
+    expire(conn, &locked, tenant_id, currency, Some((pocket, reason)), now).await.widen()
 }
 
-/// Books what is left in the closed pockets of a locked wallet and promised to no hold. Nothing left, nothing booked.
+/// Books what is left in the closed pockets of a locked wallet and promised to no hold, after they have paid what `main`
+/// owes. Nothing left, nothing booked. Answers the expiries.
 ///
 /// # Errors
 /// A fault; the ledger has nothing to refuse here.
@@ -176,12 +199,15 @@ async fn expire(
     locked: &LockedWallet,
     tenant_id: &TenantId,
     currency: &CurrencyCode,
-    reason: Option<&Reason>,
+    voided: Option<(&Pocket, &Reason)>,
     now: DateTime<Utc>,
 ) -> Result<Vec<PostedRow>, Error<ledger::Refusal>> {
-    let wallet = locked.read(conn, now).await?;
+    let mut wallet = locked.read(conn, now).await?;
     if wallet.division.closed.is_empty() {
         return Ok(Vec::new());
+    }
+    if cover_overdraft(conn, &wallet, tenant_id, currency, now).await? {
+        wallet = locked.read(conn, now).await?;
     }
     let mut entries = Vec::new();
     for pocket in &wallet.division.closed {
@@ -191,6 +217,8 @@ async fn expire(
         let left =
             there.checked_sub(promised).ok_or_else(|| Fault::new("a pocket's sums are beyond what an i64 holds"))?;
         if left.is_positive() {
+            // Another pocket, whose time happens to be over as well, ends for its own reason.
+            let reason = voided.filter(|(voided, _)| *voided == pocket).map(|(_, reason)| reason);
             entries.push(expiry(&wallet, tenant_id, currency, pocket, left, reason)?);
         }
     }

@@ -3,8 +3,10 @@
 mod allowances;
 mod checklist;
 mod client;
+mod doubles;
 mod lifecycle;
 mod metering;
+mod overdraft;
 mod pockets;
 mod property;
 mod races;

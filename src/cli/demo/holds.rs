@@ -1,5 +1,6 @@
 //! Jobs that are paid by credits: one that is settled, one that failed, one at work and one that waits.
 
+use anyhow::Context as _;
 use chrono::{DateTime, TimeDelta, Utc};
 use rust_decimal::Decimal;
 use scoped_futures::ScopedFutureExt as _;
@@ -28,15 +29,17 @@ pub async fn fill(app: &App) -> anyhow::Result<()> {
         Err(Error::Refused(refusal)) => return Err(refusal.into()),
         Err(Error::Fault(fault)) => return Err(fault.into()),
     }
+    let currency = app.currencies.find(&credits()?).await?.context("there is no currency CREDIT")?;
     for (ago, deed) in jobs()? {
         let performance = Performance {
             db: app.db.clone(),
             clock: Clock::manual(before(now, ago)),
             terms: app.settings.holds,
             actor: Actor::job("demo"),
+            currency: currency.clone(),
             claim: None,
             // Nobody reads the answer.
-            render: Box::new(|_, _| Ok((200, String::new()))),
+            render: Box::new(|_, _, _| Ok((200, String::new()))),
         };
         match performance.run(deed).await {
             Ok(_) => {}

@@ -10,7 +10,7 @@ use super::usage::{Call, Metered};
 use super::{Ask, Asked, EndedBy, Hold, HoldId, Part};
 use crate::fault::Fault;
 use crate::ids::{Actor, Pocket, TenantId};
-use crate::money::{CurrencyCode, MinorUnits};
+use crate::money::{Currency, CurrencyCode, Exponent, MinorUnits};
 
 /// What is known of a tenant when a hold is placed.
 pub struct TenantFacts {
@@ -212,6 +212,15 @@ pub async fn wallet_of(conn: &mut PgConnection, hold_id: &HoldId) -> Result<Opti
         .transpose()
 }
 
+/// A currency, which is there when a hold is in it.
+pub async fn currency(conn: &mut PgConnection, code: &CurrencyCode) -> Result<Currency, Fault> {
+    let exponent =
+        sqlx::query_scalar!("-- hold::currency\nSELECT exponent FROM currencies WHERE code = $1", code.as_str())
+            .fetch_one(conn)
+            .await?;
+    Ok(Currency { code: code.clone(), exponent: Exponent::from_column(exponent)? })
+}
+
 /// What is known of a hold that hasn't ended.
 #[derive(Debug, Clone)]
 pub struct Unended {
@@ -223,6 +232,8 @@ pub struct Unended {
     pub dedupe_key: Option<String>,
     pub expires_at: DateTime<Utc>,
     pub lease_until: Option<DateTime<Utc>>,
+    /// Its worker is asked to stop: it has left its session, and is no double of anything.
+    pub is_asked_to_stop: bool,
 }
 
 impl Unended {
@@ -236,6 +247,7 @@ pub async fn unended_of_tenant(conn: &mut PgConnection, tenant_id: &TenantId) ->
     sqlx::query!(
         r#"-- hold::unended_of_tenant
            SELECT h.hold_id, h.wallet_id, h.amount, h.session, h.dedupe_key, h.expires_at, h.lease_until,
+                  h.cancel_asked_at IS NOT NULL AS "is_asked_to_stop!",
                   (SELECT coalesce(sum(u.cost_micro), 0)::bigint FROM hold_usage u WHERE u.hold_id = h.hold_id)
                       AS "used_micro!"
              FROM holds h WHERE h.tenant_id = $1 AND h.ended_at IS NULL
@@ -255,13 +267,14 @@ pub async fn unended_of_tenant(conn: &mut PgConnection, tenant_id: &TenantId) ->
             dedupe_key: row.dedupe_key,
             expires_at: row.expires_at,
             lease_until: row.lease_until,
+            is_asked_to_stop: row.is_asked_to_stop,
         })
     })
     .collect()
 }
 
-/// The newest hold with the job's fingerprint that was placed after a moment and not released; with a session, of that
-/// session.
+/// The newest hold with the job's fingerprint that was placed after a moment, and neither released nor asked to stop;
+/// with a session, of that session.
 pub async fn fingerprint_since(
     conn: &mut PgConnection,
     ask: &Ask,
@@ -272,7 +285,7 @@ pub async fn fingerprint_since(
         "-- hold::fingerprint_since
          SELECT hold_id FROM holds
           WHERE tenant_id = $1 AND fingerprint = $2 AND placed_at > $3 AND ($4::text IS NULL OR session = $4)
-            AND outcome IS DISTINCT FROM 'released'
+            AND outcome IS DISTINCT FROM 'released' AND cancel_asked_at IS NULL
           ORDER BY placed_at DESC LIMIT 1",
         ask.tenant_id.as_str(),
         fingerprint,

@@ -16,11 +16,12 @@ use crate::http::error::Problem;
 use crate::http::extract::{Caller, IdempotencyKey, Json, LedgerPost, NoParameters, Query};
 use crate::idempotency::Claim;
 use crate::ids::{Pocket, Reason, Reference, TenantId};
-use crate::ledger::{self, Entry, Floor, Kind, Metadata, PostedRow};
+use crate::ledger::{Entry, Floor, Kind, Metadata, PostedRow};
 use crate::money::Currency;
 use crate::payment;
 use crate::payment::prepaid::GIVE_BACK_REFERENCE_PREFIX;
 use crate::payment::prepaid::case::CASE_REFERENCE_PREFIX;
+use crate::pocket;
 use crate::support;
 
 /// The most postings of one batch.
@@ -150,8 +151,8 @@ const RESERVED: [Reserved; 7] = [
     Reserved { kinds: &[Kind::Adjustment], prefix: GIVE_BACK_REFERENCE_PREFIX, by: "a refund task" },
     Reserved {
         kinds: &[Kind::Adjustment],
-        prefix: ledger::COVER_TRANSFER,
-        by: "an allowance or a grant that covers what is missing",
+        prefix: pocket::COVER_REFERENCE_PREFIX,
+        by: "the pockets, which cover what work cost beyond the balance",
     },
 ];
 

@@ -151,6 +151,58 @@ async fn h12_the_sweep_leaves_the_blocked_alone() {
 }
 
 #[tokio::test]
+async fn h12_who_is_there_for_anything_isn_t_away() {
+    let shop = Shop::open().await;
+    allowance(&shop, json!({})).await;
+    assign(&shop, "/v1/tenants/acme/allowances", json!("guest")).await;
+    let hours = |hours: i64| shop.wait(hours * 3_600);
+    active(&shop).await;
+    // In another currency than the allowance's.
+    hours(30);
+    assert_eq!(
+        shop.place_in("UZS", "one", "0.00", json!({ "ttl_secs": 600_000, "dedupe_key": "k" })).await.status,
+        201
+    );
+    hours(20);
+    assert_eq!(sweep(&shop).await, 0, "there twenty hours ago");
+    // Refused for want of money. Nothing else is written by it.
+    let before = shop.app.everything_written().await;
+    shop.place_in("UZS", "two", "10.00", json!({})).await.refused(402, "insufficient_funds", "nothing is there");
+    assert_eq!(shop.app.everything_written().await, before);
+    hours(20);
+    assert_eq!(sweep(&shop).await, 0, "there, and refused, twenty hours ago");
+    // A double of what is at work.
+    let double = shop.place_in("UZS", "three", "0.00", json!({ "dedupe_key": "k" })).await;
+    assert_eq!(double.json()["outcome"], "already_running", "{}", double.text());
+    hours(23);
+    assert_eq!(sweep(&shop).await, 0, "there, for nothing new, 23 hours ago");
+    hours(1);
+    assert_eq!(sweep(&shop).await, 1, "a day without a word is away");
+    // Of a tenant without any allowance nothing is noted.
+    shop.app.tenant("other").await;
+    let body = json!({ "hold_id": "x", "tenant_id": "other", "currency": "UZS", "amount": "1.00" });
+    shop.post("/v1/holds", &body).await.refused(402, "insufficient_funds", "nothing is there");
+    assert_eq!(shop.app.count("SELECT count(*) FROM tenant_activity WHERE tenant_id = 'other'").await, 0);
+}
+
+#[tokio::test]
+async fn h12_a_cycle_that_waits_begins_when_its_owner_comes_also_when_the_allowance_was_taken_away() {
+    let shop = Shop::open().await;
+    allowance(&shop, json!({})).await;
+    assign(&shop, "/v1/tenants/acme/allowances", json!("guest")).await;
+    active(&shop).await;
+    shop.wait(48 * 3_600);
+    assert_eq!(sweep(&shop).await, 1);
+    assign(&shop, "/v1/tenants/acme/allowances", json!(null)).await;
+    assert_eq!(active(&shop).await, json!([]), "nothing new");
+    assert_eq!(shop.numbers("CREDIT").await, (100, 0, 100), "what was given stays for its time");
+    shop.wait(24 * 3_600);
+    assert_eq!(shop.numbers("CREDIT").await, (100, 0, 0), "and its time began when he came");
+    assert_eq!(active(&shop).await, json!([]));
+    shop.is_right().await;
+}
+
+#[tokio::test]
 async fn every_bad_allowance_writes_nothing() {
     let shop = Shop::open().await;
     allowance(&shop, json!({})).await;

@@ -112,3 +112,43 @@ async fn a_worker_that_beats_hears_that_it_is_asked_to_stop() {
     assert_eq!((done.output, done.stop), (Stop::CancelRequested, Some(Stop::CancelRequested)));
     client.release("job-1").await.unwrap();
 }
+
+#[tokio::test]
+async fn h9_a_beat_that_is_refused_by_something_between_is_followed_by_the_next_one() {
+    let shop = Shop::open().await;
+    let client = Client::new(&shop.app.url(""), shop.app.token.clone().into()).unwrap();
+    client.place(&NewHold::of_amount("job-1", "acme", "CREDIT", 0_u32.into())).await.unwrap();
+    client.start("job-1", None).await.unwrap();
+    shop.act("job-1", "cancel", json!({ "cooperative": true })).await;
+    // A proxy that doesn't let the first two beats through, and has no code of ours.
+    let (target, http) = (shop.app.url(""), shop.app.client.clone());
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = seen.clone();
+    let answer = move |request: Request| {
+        let (target, http, counted) = (target.clone(), http.clone(), counted.clone());
+        async move {
+            let refusals = [StatusCode::REQUEST_TIMEOUT, StatusCode::MISDIRECTED_REQUEST];
+            if let Some(refusal) = refusals.get(counted.fetch_add(1, Ordering::SeqCst)) {
+                return refusal.into_response();
+            }
+            let (parts, body) = request.into_parts();
+            let body = to_bytes(body, usize::MAX).await.expect("a body");
+            let url = format!("{target}{}", parts.uri);
+            let response =
+                http.request(parts.method, url).headers(parts.headers).body(body).send().await.expect("an answer");
+            let status = response.status();
+            (status, response.bytes().await.expect("a body")).into_response()
+        }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await.expect("it serves") });
+    let behind = Client::new(&url, shop.app.token.clone().into()).unwrap();
+    let done = behind.while_beating("job-1", 3, |mut pulse| async move { pulse.stopped().await }).await;
+    assert_eq!(done.output, Stop::CancelRequested, "the third one got through");
+    assert_eq!(seen.load(Ordering::SeqCst), 3);
+    // What the hold itself refuses is for good.
+    client.release("job-1").await.unwrap();
+    let done = behind.while_beating("job-1", 3, |mut pulse| async move { pulse.stopped().await }).await;
+    assert!(matches!(&done.output, Stop::Refused(problem) if problem.code == "already_released"), "{done:?}");
+}

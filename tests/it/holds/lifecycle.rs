@@ -310,6 +310,32 @@ async fn a_balance_of_the_past_knows_what_was_held_then() {
 }
 
 #[tokio::test]
+async fn h9_a_balance_of_the_past_leaves_out_holds_whose_time_was_over_then() {
+    let shop = Shop::open().await;
+    shop.give("CREDIT", "main", 100, None).await;
+    let placed_at = shop.app.clock.now();
+    shop.place("dead", "30", json!({ "ttl_secs": 10 })).await;
+    shop.place("leased", "20", json!({ "ttl_secs": 10 })).await;
+    shop.act("leased", "start", json!({ "lease_secs": 40 })).await;
+    let held = async |secs: i64| {
+        let at = (placed_at + chrono::TimeDelta::seconds(secs)).format("%Y-%m-%dT%H:%M:%SZ");
+        let (_, balance) = shop.app.get(&format!("/v1/tenants/acme/balance?currency=CREDIT&at={at}")).await;
+        (balance["held"].as_str().unwrap().to_owned(), balance["available"].as_str().unwrap().to_owned())
+    };
+    let expected = [(9, "50", "50"), (10, "20", "80"), (39, "20", "80"), (40, "0", "100")];
+    shop.wait(50);
+    assert_eq!(shop.numbers("CREDIT").await, (100, 0, 100));
+    for (secs, kept, available) in expected {
+        assert_eq!(held(secs).await, (kept.to_owned(), available.to_owned()), "after {secs} s, nobody has ended them");
+    }
+    let done = shop.reconcile().await;
+    assert_eq!((done.released, done.settled), (1, 1));
+    for (secs, kept, available) in expected {
+        assert_eq!(held(secs).await, (kept.to_owned(), available.to_owned()), "after {secs} s, looked at later");
+    }
+}
+
+#[tokio::test]
 async fn holds_are_listed_in_pages_and_their_numbers_counted_by_tier() {
     let shop = Shop::open().await;
     shop.give("CREDIT", "main", 1_000, None).await;

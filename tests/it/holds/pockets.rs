@@ -103,6 +103,30 @@ async fn h12_held_money_outlives_its_pocket_and_what_comes_back_expires_at_once(
 }
 
 #[tokio::test]
+async fn h5_a_hold_whose_time_is_over_takes_nothing_from_one_at_work_when_their_pocket_has_ended() {
+    let shop = Shop::open().await;
+    shop.give("CREDIT", "promo", 100, Some(shop.in_hours(1))).await;
+    shop.give("CREDIT", "main", 50, None).await;
+    shop.place("dead", "60", json!({ "ttl_secs": 10 })).await;
+    shop.wait(11);
+    let live = shop.place("live", "60", json!({ "ttl_secs": 100_000 })).await.json();
+    assert_eq!(live["allocations"], json!([{ "pocket": "promo", "amount": "60" }]));
+    shop.wait(3_600);
+    hamyon::pocket::sweep(&shop.app.app.db, &shop.app.clock).await.unwrap();
+    // Nobody has ended the dead one yet.
+    let settled = shop.settle("live", "as_held").await.json();
+    assert_eq!(
+        (&settled["transactions"][0]["pocket"], &settled["transactions"][0]["amount"]),
+        (&json!("promo"), &json!("-60")),
+        "{settled}"
+    );
+    assert_eq!(shop.reconcile().await.released, 1);
+    assert_eq!(shop.rows("CREDIT").await.last().unwrap(), &("expiry".to_owned(), "promo".to_owned(), -40));
+    assert_eq!(shop.pockets("CREDIT").await, json!({ "main": "50" }), "bought money pays nothing of it");
+    shop.is_right().await;
+}
+
+#[tokio::test]
 async fn c31_the_rest_of_a_settlement_returns_to_the_pocket_it_came_from() {
     let shop = Shop::open().await;
     shop.give("CREDIT", "may", 60, Some(shop.in_hours(48))).await;
@@ -140,6 +164,28 @@ async fn c53_a_voided_grant_takes_what_is_left_and_what_was_spent_stays_spent() 
         (status.as_u16(), &answer["code"]),
         (404, &json!("pocket_not_found")),
         "bought money is nobody's to void: {answer}"
+    );
+    shop.is_right().await;
+}
+
+#[tokio::test]
+async fn c53_the_reason_of_a_void_stands_on_its_own_pocket_only() {
+    let shop = Shop::open().await;
+    shop.give("CREDIT", "mistake", 100, None).await;
+    shop.give("CREDIT", "over", 7, Some(shop.in_hours(1))).await;
+    shop.wait(3_600);
+    // The other one's time is over, and no sweep has come by.
+    let void = json!({ "currency": "CREDIT", "pocket": "mistake", "reason": "given by mistake" });
+    let (status, answer) = shop.app.post_with_key("/v1/tenants/acme/pockets/void", "v", &void).await;
+    assert_eq!(status.as_u16(), 200, "{answer}");
+    let reasons: Vec<(String, i64, Option<String>)> =
+        sqlx::query_as("SELECT pocket, amount, reason FROM wallet_transactions WHERE kind = 'expiry' ORDER BY pocket")
+            .fetch_all(&mut shop.app.superuser().await)
+            .await
+            .unwrap();
+    assert_eq!(
+        reasons,
+        [("mistake".to_owned(), -100, Some("given by mistake".to_owned())), ("over".to_owned(), -7, None)]
     );
     shop.is_right().await;
 }

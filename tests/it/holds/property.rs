@@ -42,6 +42,12 @@ async fn pockets_always_sum_up_to_the_balance() {
         let sum =
             |kinds: &[&str]| rows.iter().filter(|row| kinds.contains(&row.0.as_str())).map(|row| row.2).sum::<i64>();
         assert_eq!(sum(&["hold_charge"]), -charged, "seed {seed}");
+        assert_eq!(sum(&["adjustment"]), 0, "seed {seed}: what is moved between pockets is neither more nor less");
+        let mut main = 0;
+        for (kind, pocket, amount) in &rows {
+            main += if pocket == "main" { *amount } else { 0 };
+            assert!(kind != "expiry" || main >= 0, "seed {seed}: {amount} of {pocket} expire beside a debt of {main}");
+        }
         assert_eq!(sum(&["grant", "top_up"]) + sum(&["expiry"]) - charged, balance, "seed {seed}");
         shop.is_right().await;
     }

@@ -51,6 +51,7 @@ async fn every_bad_hold_is_refused_and_writes_nothing() {
         (hold(json!({ "max_inflight": 1 })), 400, "invalid_request"),
         (hold(json!({ "hold_id": "there", "amount": "11" })), 409, "hold_differs"),
         (hold(json!({ "hold_id": "there", "allow_partial": true })), 409, "hold_differs"),
+        (hold(json!({ "hold_id": "there", "cost_cap": "50" })), 409, "hold_differs"),
     ] {
         shop.post("/v1/holds", &body).await.refused(status, code, &body.to_string());
     }

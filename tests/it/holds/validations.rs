@@ -3,6 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use futures::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -49,7 +50,7 @@ async fn validation_1_concurrent_overdraft() {
         // The admitted jobs work side by side until they are done or told to stop.
         join_all(admitted.iter().map(|hold_id| {
             let (shop, calls) = (&shop, dice.random_range(8..=12));
-            async move { work(shop, hold_id, calls).await }
+            async move { work(shop, hold_id, calls, CALL).await }
         }))
         .await;
     }
@@ -59,10 +60,85 @@ async fn validation_1_concurrent_overdraft() {
     shop.is_right().await;
 }
 
-/// A metered job that makes so many calls unless it is told to stop.
-async fn work(shop: &Shop, hold_id: &str, calls: usize) {
+#[tokio::test]
+async fn validation_1_the_same_with_200_tenants_in_parallel() {
+    // At stake: the same for many at once. Each has fifty credits and asks four times at the same moment.
+    let shop = Shop::open().await;
+    let mut conn = shop.app.superuser().await;
+    sqlx::raw_sql(
+        "INSERT INTO tenants (tenant_id, name, time_zone, locale, created_at)
+         SELECT 'other-' || n, 'Other', 'Asia/Tashkent', 'uz', now() FROM generate_series(1, 200) n",
+    )
+    .execute(&mut conn)
+    .await
+    .unwrap();
+    let credits: Vec<Value> = (1..=200)
+        .map(|number| {
+            json!({
+                "tenant_id": format!("other-{number}"), "currency": "CREDIT", "kind": "top_up", "amount": "50",
+                "reference": "fifty",
+            })
+        })
+        .collect();
+    let (status, answer) =
+        shop.app.post_with_key("/v1/transactions/batch", "fifty", &json!({ "transactions": credits })).await;
+    assert_eq!(status.as_u16(), 201, "{answer}");
+    // Two hundred requests at any moment, from fifty of them: a listener lets no more new connections wait.
+    let balances: Vec<i64> = futures::stream::iter(1..=200)
+        .map(|number| four_at_once(&shop, format!("other-{number}")))
+        .buffer_unordered(50)
+        .collect()
+        .await;
+    assert_eq!(balances.len(), 200);
+    assert!(balances.iter().all(|left| (-LARGE_CALL..=0).contains(left)), "at most a last call beyond: {balances:?}");
+    shop.is_right().await;
+}
+
+/// A call of the jobs of many tenants, in credits: a large one, so that the credits are used up in few.
+const LARGE_CALL: i64 = 10;
+
+/// Four jobs at once, again and again, until nothing is left: at most three get in, and somebody does as long as there is
+/// something. Answers what is left.
+async fn four_at_once(shop: &Shop, tenant_id: String) -> i64 {
+    let tenant_id = tenant_id.as_str();
+    let balance = async || {
+        let (_, balance) = shop.app.get(&format!("/v1/tenants/{tenant_id}/balance?currency=CREDIT")).await;
+        balance["balance"].as_str().unwrap().parse::<i64>().unwrap()
+    };
+    let mut left = 50;
+    for round in 0.. {
+        let answers = join_all((0..4).map(|number| async move {
+            let body = json!({
+                "hold_id": format!("{tenant_id}-{round}-{number}"), "tenant_id": tenant_id, "currency": "CREDIT",
+                "amount": "20", "allow_partial": true, "max_in_flight": 3,
+            });
+            shop.post("/v1/holds", &body).await
+        }))
+        .await;
+        let of = |status: u16| answers.iter().filter(move |answer| answer.status == status);
+        let (admitted, poor, busy) = (of(201).count(), of(402).count(), of(429).count());
+        let seen = format!("{tenant_id}, round {round}, {left} left: {admitted} {poor} {busy}");
+        assert_eq!(admitted + poor + busy, 4, "{seen}");
+        if left <= 0 {
+            assert_eq!(poor, 4, "{seen}");
+            return left;
+        }
+        assert!((1..=3).contains(&admitted), "{seen}");
+        assert!(round < 5, "{seen}");
+        join_all(of(201).map(|answer| async move {
+            let hold_id = answer.json()["hold_id"].as_str().unwrap().to_owned();
+            work(shop, &hold_id, 20, LARGE_CALL).await;
+        }))
+        .await;
+        left = balance().await;
+    }
+    left
+}
+
+/// A metered job that makes so many calls of so many credits unless it is told to stop.
+async fn work(shop: &Shop, hold_id: &str, calls: usize, credits: i64) {
     for call in 0..calls {
-        let used = shop.used(hold_id, &format!("call-{call}"), CALL * 1_000).await;
+        let used = shop.used(hold_id, &format!("call-{call}"), credits * 1_000).await;
         assert_eq!(used.status, 201, "{}", used.text());
         if used.json()["stop"] == true {
             break;
@@ -280,15 +356,16 @@ async fn validation_3_duplicates() {
     );
     assert_eq!(shop.numbers("CREDIT").await.1, 20, "nothing more is held");
 
-    // Another question in the same session takes its place: two jobs, and the old one pays what it used.
-    shop.used(&first, "call-1", 5_000).await;
+    // Another question in the same session takes its place: two jobs. The old one is cancelled, stops, and pays what it
+    // really used, the call included that was on its way when the question came.
+    shop.used(&first, "call-1", 3_000).await;
     let next = shop.place("next", "20", json!({ "session": "chat-1", "dedupe_key": "question-2" })).await;
     assert_eq!(outcome(&next).0, "placed");
     let replaced = shop.hold(&first).await;
-    assert_eq!(
-        (&replaced["status"], &replaced["charged"], &replaced["settled_by"]),
-        (&json!("settled"), &json!("5"), &json!("successor"))
-    );
+    assert_eq!((&replaced["status"], &replaced["cancel_requested"]), (&json!("started"), &json!(true)));
+    assert_eq!(shop.used(&first, "call-2", 2_000).await.json()["stop"], true);
+    let replaced = shop.settle(&first, "by_usage").await.json();
+    assert_eq!((&replaced["status"], &replaced["charged"]), (&json!("settled"), &json!("5")));
     finish("next").await;
     // The question may be asked again once its job is done.
     assert_eq!(

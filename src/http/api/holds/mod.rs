@@ -44,8 +44,9 @@ async fn perform(
         clock: caller.app.clock.clone(),
         terms: caller.app.settings.holds,
         actor: caller.actor(),
+        currency,
         claim,
-        render: Box::new(move |outcome, now| render(outcome, &currency, &call_id, now)),
+        render: Box::new(move |outcome, currency, now| render(outcome, currency, &call_id, now)),
     };
     let answer = caller.app.run_to_end(performance.run(deed)).await??;
     Ok(super::answered(answer))
@@ -222,6 +223,8 @@ pub async fn report_usage(
 #[utoipa::path(post, path = "/v1/holds/{hold_id}/settle", tag = "holds", params(("hold_id" = String, Path)),
     request_body = SettleBody,
     responses((status = 200, body = HoldBody),
+        (status = 402, description = "insufficient_funds: an amount beyond what is held and what is available besides",
+         body = ProblemDocument, content_type = "application/problem+json"),
         (status = 404, description = "hold_not_found", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 409, description = "already_settled, already_released, hold_expired", body = ProblemDocument,
          content_type = "application/problem+json"),

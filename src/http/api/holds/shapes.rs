@@ -38,9 +38,10 @@ pub struct NewHold {
     pub ttl_secs: Option<i64>,
     /// The most the job may cost, as decimal text; what is available bounds it anyway.
     pub cost_cap: Option<String>,
-    /// Where the job belongs. A new job of a session takes the place of the old one, which pays what it used.
+    /// Where the job belongs. A new job of a session takes the place of the old one: one that hasn't begun is over, one
+    /// that has is asked to stop and settles by what it used.
     pub session: Option<String>,
-    /// While a job with this key is at work, the answer is that job's hold, with `outcome` already_running.
+    /// While a job with this key is at work and not asked to stop, the answer is that job's hold, with `outcome` already_running.
     pub dedupe_key: Option<String>,
     /// For some seconds the answer to another job with this fingerprint is the first one's hold, with `outcome`
     /// duplicate. With a session, only within it.
