@@ -52,7 +52,12 @@ struct Wish {
 async fn main() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut arguments = std::env::args().skip(1);
-    let port: u16 = arguments.next().map_or(8099, |port| port.parse().expect("a port"));
+    let Ok(port) = arguments.next().as_deref().unwrap_or("8099").parse::<u16>() else {
+        println!(
+            "fake_bot_api [PORT [WEBHOOK [SECRET]]]: the Bot API on PORT (8099), a buyer's page on the one after it"
+        );
+        return;
+    };
     let webhook = arguments.next().unwrap_or_else(|| "http://127.0.0.1:8080/telegram/webhook".to_owned());
     let secret = arguments.next().unwrap_or_else(|| "demo-telegram-secret".to_owned());
     let api = FakeBotApi::start(port, chrono::Utc::now().timestamp()).await;

@@ -91,8 +91,10 @@ pub async fn book(conn: &mut PgConnection, payment: &Payment) -> Result<Outcome,
 pub enum SpentOn {
     /// It bought no slot, or it is back in the wallet.
     Nothing,
-    /// A booking that stands, or whose money is on its way to the payer.
+    /// A booking that stands.
     Booking,
+    /// A booking that was cancelled, and its money is to go to the payer.
+    BookingGivenBack,
     /// A booking that was cancelled, and its money stays spent.
     CancelledBooking,
 }
@@ -105,7 +107,8 @@ pub async fn spent_on(conn: &mut PgConnection, payment: &Payment) -> Result<Spen
     let Some(booking) = booking::find_booking_of_order(conn, order_id).await? else { return Ok(SpentOn::Nothing) };
     match booking.refund {
         Some(RefundTo::Wallet) => Ok(SpentOn::Nothing),
-        None | Some(RefundTo::Payer) => Ok(SpentOn::Booking),
+        None => Ok(SpentOn::Booking),
+        Some(RefundTo::Payer) => Ok(SpentOn::BookingGivenBack),
         Some(RefundTo::Nobody) => {
             // The desk may have given it back into the wallet since.
             let (tenant_id, currency) = (&payment.tenant_id, &payment.currency);

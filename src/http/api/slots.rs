@@ -197,7 +197,7 @@ pub async fn create_resource(
          content_type = "application/problem+json"),
         (status = 409, description = "slot_overlaps, slot_prices_differ", body = ProblemDocument,
          content_type = "application/problem+json"),
-        (status = 422, description = "slot_past", body = ProblemDocument,
+        (status = 422, description = "slot_past, no_slots", body = ProblemDocument,
          content_type = "application/problem+json")))]
 pub async fn create(
     caller: Caller<PaymentsWrite>,
@@ -237,6 +237,14 @@ pub async fn create(
             .scope_boxed()
         })
         .await?;
+    if slots.is_empty() {
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "no_slots",
+            "The pattern has no slot",
+            "none of these days from `from` to `to` has such an hour: look at the weekdays and at the two days",
+        ));
+    }
     let items = slots.iter().map(|slot| SlotBody::new(slot, shown.clone())).collect();
     let code = if any_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((code, axum::Json(SlotPage { items, next: None })))

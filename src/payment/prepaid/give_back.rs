@@ -91,7 +91,9 @@ pub async fn give_back(
     }
     match slot::spent_on(conn, &payment).await? {
         SpentOn::Nothing => {}
-        SpentOn::Booking => return refused(GiveBackRefusal::BoughtSlot(payment_id)),
+        // It couldn't go back, and a person kept it: it is money of the wallet, which may go back after all.
+        SpentOn::BookingGivenBack if giving_back.kept_by_case.is_some() => {}
+        SpentOn::Booking | SpentOn::BookingGivenBack => return refused(GiveBackRefusal::BoughtSlot(payment_id)),
         SpentOn::CancelledBooking => return refused(GiveBackRefusal::StaysSpent(payment_id)),
     }
     if let Some(case_id) = giving_back.kept_by_case {

@@ -157,6 +157,18 @@ async fn a_refund_of_a_cancelled_booking_that_fails_is_a_persons() {
     assert_eq!(status, 200);
     let (_, balance) = stage.app.get("/v1/tenants/acme/balance?currency=XTR").await;
     assert_eq!(balance["available"], "250");
+    // The payer is back, and it goes back after all: nobody has to correct the book by hand.
+    stage.api.fares(|_| Act::Do);
+    let payment_id: String = sqlx::query_scalar("SELECT payment_id::text FROM payments")
+        .fetch_one(&mut stage.app.superuser().await)
+        .await
+        .unwrap();
+    let body = json!({ "payment_id": payment_id, "reason": "the payer is back" });
+    let (status, answer) = stage.app.post_with_key("/v1/refund-tasks", "t", &body).await;
+    assert_eq!(status.as_u16(), 201, "{answer}");
+    stage.give_back().await;
+    assert_eq!((stage.tasks().await.last().map(String::as_str), stage.stars().await), (Some("refunded"), 0));
+    stage.is_sound().await;
     stage.is_sound().await;
 }
 

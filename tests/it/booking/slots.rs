@@ -85,6 +85,21 @@ async fn f1_each_slot_of_a_day_is_where_the_local_clock_shows_its_time() {
 }
 
 #[tokio::test]
+async fn a_pattern_that_makes_nothing_says_so() {
+    let app = shop("Europe/Berlin").await;
+    let before = app.everything_written().await;
+    // A Sunday among no Sundays; and an hour that its only day doesn't have.
+    for body in [
+        pattern(&["sun"], "10:00", 60, 1, "2027-05-03", "2027-05-08"),
+        pattern(&["sun"], "02:00", 60, 1, "2027-03-28", "2027-03-28"),
+    ] {
+        let (status, problem) = app.post("/v1/slots", &body).await;
+        assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("no_slots")), "{problem}");
+    }
+    assert_eq!(app.everything_written().await, before);
+}
+
+#[tokio::test]
 async fn an_order_for_a_slot_that_nobody_can_get_any_more_is_refused() {
     let stage = Stage::start().await;
     let (sold, gone, past) = (stage.slot(100).await, stage.slot(101).await, stage.slot(1).await);

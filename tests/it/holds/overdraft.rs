@@ -208,3 +208,20 @@ async fn l4_an_amount_takes_nothing_that_other_jobs_have_used() {
     assert_eq!(shop.numbers("CREDIT").await, (0, 0, 0));
     shop.is_right().await;
 }
+
+#[tokio::test]
+async fn s1_what_covered_a_debt_is_no_debit_that_anybody_gives_back() {
+    let shop = Shop::open().await;
+    shop.give("CREDIT", "main", 10, None).await;
+    overrun(&shop, "job", "10", 12).await;
+    shop.give("CREDIT", "promo", 50, Some(shop.in_hours(1))).await;
+    assert_eq!(shop.pockets("CREDIT").await, json!({ "promo": "48" }));
+    let rows = shop.rows("CREDIT").await;
+    let seq = rows.iter().position(|row| *row == self::row("adjustment", "promo", -2)).expect("a cover") + 1;
+    let refund = json!({ "tenant_id": "acme", "currency": "CREDIT", "kind": "refund", "amount": "2", "reason": "r",
+                         "reference": "r", "transaction": seq });
+    let body = json!({ "transactions": [refund] });
+    let (status, problem) = shop.app.post_with_key("/v1/transactions/batch", "k", &body).await;
+    assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("original_unfit")), "{problem}");
+    assert_eq!(shop.rows("CREDIT").await, rows);
+}
