@@ -229,6 +229,8 @@ async fn post_claimed(
     };
     let entries: Vec<Entry> = batches.iter().flat_map(|batch| batch.entries.iter().cloned()).collect();
     payment::check_imports(conn, &entries).await.widen()?;
+    let rows = funding::post(conn, &entries, Vec::new(), &first.actor, now).await.widen()?;
+    // Asked under the wallets' locks: a booking that was on its way when this began stands by now.
     for entry in entries.iter().filter(|entry| entry.kind == Kind::Refund) {
         if let Some(seq) = entry.original_seq
             && payment::is_of_standing_booking(conn, &entry.tenant_id, &entry.currency, seq).await?
@@ -237,7 +239,6 @@ async fn post_claimed(
             return Err(Error::Refused(Refusal::GoesThroughBooking { tenant_id, seq }));
         }
     }
-    let rows = funding::post(conn, &entries, Vec::new(), &first.actor, now).await.widen()?;
     let mut rows = &rows[..];
     let mut answers = Vec::with_capacity(batches.len());
     for batch in batches {

@@ -3,6 +3,7 @@
 
 use hamyon::jobs::Job;
 use serde_json::json;
+use sqlx::Executor as _;
 
 use crate::idempotency::token_of;
 use crate::support::TestApp;
@@ -215,4 +216,50 @@ async fn f2_an_event_belongs_to_a_tenant_and_a_due_to_a_subscription() {
         }
     }
     assert_eq!(app.everything_written().await, before);
+}
+
+/// What may vanish: derived, or about a moment.
+const PASSING: [&str; 6] = [
+    "_sqlx_migrations",
+    "login_failures",
+    "staff_sessions",
+    "tenant_activity",
+    "wallet_checkpoints",
+    "webhook_deliveries",
+];
+
+#[tokio::test]
+async fn l2_no_table_of_history_is_emptied_and_no_row_of_one_deleted_by_anybody() {
+    let app = TestApp::start().await;
+    let (mut superuser, mut service) = (app.superuser().await, app.as_service().await);
+    let tables: Vec<String> = sqlx::query_scalar(
+        "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY 1",
+    )
+    .fetch_all(&mut superuser)
+    .await
+    .unwrap();
+    let kept: Vec<&String> = tables.iter().filter(|table| !PASSING.contains(&table.as_str())).collect();
+    assert!(kept.len() > 40 && kept.len() + PASSING.len() == tables.len(), "{tables:?}");
+    for table in kept {
+        let truncate = format!("TRUNCATE {table} CASCADE");
+        let error = superuser.execute(sqlx::AssertSqlSafe(truncate.as_str())).await.expect_err(&truncate);
+        let code = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
+        assert_eq!(code.as_deref(), Some("HM001"), "{truncate}: {error}");
+        // A table may be empty, so the guard of its rows is looked up and not tried.
+        let guarded: bool = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT FROM pg_trigger
+                             WHERE tgrelid = $1::regclass AND tgtype & 8 <> 0 AND tgtype & 2 <> 0
+                               AND tgfoid = 'refuse_change'::regproc AND tgenabled = 'O')",
+        )
+        .bind(table)
+        .fetch_one(&mut superuser)
+        .await
+        .unwrap();
+        assert!(guarded, "a row of {table} can be deleted");
+        for statement in [truncate, format!("DELETE FROM {table}")] {
+            let error = service.execute(sqlx::AssertSqlSafe(statement.as_str())).await.expect_err(&statement);
+            let code = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
+            assert_eq!(code.as_deref(), Some("42501"), "the service may not: {statement}: {error}");
+        }
+    }
 }

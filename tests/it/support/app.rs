@@ -309,6 +309,7 @@ impl TestApp {
             "dues",
             "due_reminders",
             "fee_runs",
+            "fee_run_confirmations",
             "events",
             "webhook_endpoints",
             "webhook_deliveries",
