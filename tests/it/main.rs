@@ -28,6 +28,7 @@ mod conformance;
 mod connections;
 mod console;
 mod console_browser;
+mod console_pages;
 mod crash;
 mod currencies;
 mod demo;

@@ -17,7 +17,7 @@ use subtle::ConstantTimeEq as _;
 use super::page::{ConsoleError, Frame, show_with};
 use super::session::{
     LANGUAGE_COOKIE, LOGIN_COOKIE, SESSION_COOKIE, SignedForm, Viewer, cookie, form_bytes, language as language_of,
-    same_site, set_cookie,
+    own_path, same_site, set_cookie,
 };
 use crate::app::App;
 use crate::audit::Who;
@@ -43,12 +43,6 @@ struct LoginPage {
 pub struct Next {
     #[serde(default)]
     next: String,
-}
-
-/// A path of ours, or the start page: nobody is led elsewhere.
-fn own_path(path: &str) -> &str {
-    let ours = path == "/console" || path.starts_with("/console/") || path.starts_with("/console?");
-    if ours && !path.contains('\\') && !path.contains(char::is_control) { path } else { "/console" }
 }
 
 fn login_page(
