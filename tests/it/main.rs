@@ -29,6 +29,7 @@ mod connections;
 mod console;
 mod console_browser;
 mod console_pages;
+mod console_refusals;
 mod crash;
 mod currencies;
 mod demo;

@@ -147,8 +147,7 @@ pub struct NoFields {}
 /// Ends the session.
 pub async fn log_out(form: SignedForm<Viewer, NoFields>) -> Result<Response, ConsoleError> {
     let app = &form.staff.app;
-    let mut conn = app.db.pool().acquire().await?;
-    staff::log_out(&mut conn, &form.staff.session, app.clock.now()).await?;
+    staff::log_out(&app.db, &app.clock, &form.staff.session, &form.staff.who).await?;
     let mut response = Redirect::to("/console/login").into_response();
     add_cookie(&mut response, &set_cookie(app, SESSION_COOKIE, "", 0))?;
     Ok(response)
