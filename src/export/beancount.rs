@@ -59,6 +59,7 @@ fn account(contra: Contra<'_>) -> String {
     match contra {
         Contra::Provider(name) => format!("Assets:Providers:{}", beancount_name(name)),
         Contra::Fees => "Income:Fees".to_owned(),
+        Contra::Bookings => "Income:Bookings".to_owned(),
         Contra::Refunds => "Income:Refunds".to_owned(),
         Contra::Adjustments => "Equity:Adjustments".to_owned(),
         Contra::Other(kind) => format!("Equity:Other:{}", beancount_name(kind)),

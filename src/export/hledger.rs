@@ -52,6 +52,7 @@ fn account(contra: Contra<'_>) -> String {
     match contra {
         Contra::Provider(name) => format!("assets:providers:{}", hledger_part(name)),
         Contra::Fees => "income:fees".to_owned(),
+        Contra::Bookings => "income:bookings".to_owned(),
         Contra::Refunds => "income:refunds".to_owned(),
         Contra::Adjustments => "equity:adjustments".to_owned(),
         Contra::Other(kind) => format!("equity:other:{}", hledger_part(kind)),

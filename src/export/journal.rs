@@ -20,8 +20,10 @@ const PROVIDERS: [&str; 3] = ["payme", "click", "uzum"];
 pub enum Contra<'a> {
     /// What a provider took for us, by the provider's name.
     Provider(&'a str),
-    /// What we earned.
+    /// What we earned by fees and work.
     Fees,
+    /// What we earned by slots.
+    Bookings,
     /// What we gave back of it.
     Refunds,
     /// What a person corrected.
@@ -39,9 +41,28 @@ impl<'a> Contra<'a> {
             Kind::SubscriptionFee | Kind::HoldCharge => Self::Fees,
             // What was given away and what of it came to nothing meet on one account.
             Kind::Grant | Kind::Expiry => Self::Other("grant"),
-            Kind::Refund => Self::Refunds,
+            Kind::Refund => row.original_kind.as_ref().map_or(Self::Refunds, Self::of_refunded),
             Kind::Adjustment => Self::Adjustments,
-            Kind::Booking | Kind::Custom(_) => Self::Other(row.kind.as_str()),
+            Kind::Booking => Self::Bookings,
+            Kind::Custom(_) => Self::Other(row.kind.as_str()),
+        }
+    }
+
+    /// What is given back leaves the account that it came to, so that both come to nothing there. What was earned has
+    /// an account of its own for that, beside the one it was earned on.
+    fn of_refunded(original: &'a Kind) -> Self {
+        match original {
+            Kind::SubscriptionFee
+            | Kind::HoldCharge
+            | Kind::Booking
+            // None of these is refunded; should one have been, it is ours to explain.
+            | Kind::TopUp
+            | Kind::TopUpReversal
+            | Kind::Refund
+            | Kind::Grant
+            | Kind::Expiry => Self::Refunds,
+            Kind::Adjustment => Self::Adjustments,
+            Kind::Custom(_) => Self::Other(original.as_str()),
         }
     }
 }

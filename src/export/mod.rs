@@ -78,6 +78,8 @@ pub struct Row {
     pub reference: String,
     /// The row that this one gives back.
     pub original_seq: Option<i64>,
+    /// What that row was.
+    pub original_kind: Option<Kind>,
     /// Why.
     pub reason: Option<String>,
     /// Who.

@@ -136,6 +136,8 @@ pub async fn rows(
         r#"-- export::rows
            SELECT asked.position AS "position!", x.seq AS "seq!", x.kind AS "kind!", x.amount AS "amount!",
                   x.pocket AS "pocket!", x.reference AS "reference!", x.original_seq AS "original_seq?",
+                  (SELECT o.kind FROM wallet_transactions o
+                    WHERE o.wallet_id = asked.wallet_id AND o.seq = x.original_seq) AS "original_kind?",
                   x.reason AS "reason?", x.actor AS "actor!", x.recorded_at AS "recorded_at?"
              FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS asked (wallet_id, after_seq, position)
             CROSS JOIN LATERAL (
@@ -165,6 +167,7 @@ pub async fn rows(
                 pocket: row.pocket,
                 reference: row.reference,
                 original_seq: row.original_seq,
+                original_kind: row.original_kind.as_deref().map(Kind::from_column).transpose()?,
                 reason: row.reason,
                 actor: row.actor,
                 recorded_at,

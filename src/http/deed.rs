@@ -12,6 +12,9 @@ use crate::app::App;
 use crate::audit::{self, Line, Who};
 use crate::fault::{Error, Fault, Widen as _};
 use crate::idempotency::{self, Answer, Claim, Claimed, KeyReused};
+use crate::ids::{Reason, TenantId};
+use crate::inquiry;
+use crate::money::{Exponent, MinorUnits};
 
 /// A decision and who makes it.
 pub trait Deed: Send + Sync + 'static {
@@ -23,8 +26,12 @@ pub trait Deed: Send + Sync + 'static {
     /// Who does it.
     fn who(&self) -> &Who;
 
-    /// The audit's line about it; `more` says why not.
-    fn line(&self, allowed: bool, more: &str) -> Line;
+    /// The audit's line about it, with the numbers that are in the book; a refusal says why not.
+    fn line(
+        &self,
+        conn: &mut PgConnection,
+        refusal: Option<&Self::Refusal>,
+    ) -> impl Future<Output = Result<Line, Fault>> + Send;
 
     /// Does it on a connection whose transaction is the caller's, and says what is answered.
     fn perform(
@@ -70,7 +77,8 @@ pub async fn perform<D: Deed>(app: &Arc<App>, deed: D, claim: Claim) -> Result<A
                         Err(Error::Fault(fault)) => return Err(Error::Fault(fault)),
                         Err(Error::Refused(refusal)) => return Err(Error::Refused(DeedRefusal::Deed(refusal))),
                     };
-                    audit::write(conn, deed.who(), &deed.line(true, ""), now).await?;
+                    let line = deed.line(conn, None).await?;
+                    audit::write(conn, deed.who(), &line, now).await?;
                     idempotency::finish_all(conn, &[(claim, &answer)]).await?;
                     Ok(answer)
                 }
@@ -78,12 +86,34 @@ pub async fn perform<D: Deed>(app: &Arc<App>, deed: D, claim: Claim) -> Result<A
             })
             .await;
         if let Err(Error::Refused(DeedRefusal::Deed(refusal))) = &outcome {
-            let line = deed.line(false, &format!(": {refusal}"));
+            let line = deed.line(&mut *app.db.pool().acquire().await.map_err(Fault::from)?, Some(refusal)).await?;
             audit::write_alone(&app.db, &app.clock, deed.who(), &line).await?;
         }
         outcome
     })
     .await?
+}
+
+/// The words of a line: what it is about, why not, and last what a person wrote, in quotes, so that a long text pushes
+/// nothing off the end of the line.
+pub fn words(about: &str, refusal: Option<&impl std::fmt::Display>, written: Option<(&str, &Reason)>) -> String {
+    let refusal = refusal.map_or_else(String::new, |refusal| format!(": {refusal}"));
+    let written = written.map_or_else(String::new, |(what, text)| format!(", {what} {:?}", text.as_str()));
+    format!("{about}{refusal}{written}")
+}
+
+/// A payment for a line of the audit, with whose it is; its number alone when there is no such payment.
+///
+/// # Errors
+/// A fault.
+pub async fn payment_words(conn: &mut PgConnection, payment_id: i64) -> Result<(String, Option<TenantId>), Fault> {
+    let Some(payment) = inquiry::find_payment(conn, payment_id).await? else {
+        return Ok((format!("payment {payment_id}"), None));
+    };
+    let amount = MinorUnits::new(payment.amount).to_text(Exponent::from_column(payment.exponent)?);
+    let words =
+        format!("payment {payment_id}, {} {}, of {amount} {}", payment.provider, payment.external_id, payment.currency);
+    Ok((words, Some(TenantId::from_column(payment.tenant_id)?)))
 }
 
 /// An answer with a body, as it is kept with its key.

@@ -97,7 +97,7 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(middleware::from_fn(bound_time));
     Router::new()
         .merge(v1)
-        .merge(console::router().layer(middleware::from_fn(bound_time)))
+        .merge(console::router(&app))
         // Payme wants HTTP 200 for every method, so the door answers them all itself.
         .route("/payme", any(payme::answer))
         .route("/telegram/webhook", post(telegram::webhook))

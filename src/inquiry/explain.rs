@@ -1,13 +1,21 @@
 //! The story of one row: which rule it stands for, what caused it, what it caused.
+//!
+//! Cause and effect are told apart by what names what (a due its row, an event its payment, fee or refund), never by
+//! their moment: the rows of one batch share that.
 
 use sqlx::PgConnection;
 
-use super::store::{self, CallLine, DueLine, EventLine, PaymentLine};
+use super::store::{self, CallLine, DueLine, EventLine, EventMarks, PaymentLine};
 use crate::fault::Fault;
 use crate::ids::TenantId;
-use crate::ledger::{self, PostedRow};
+use crate::ledger::{self, Kind, PostedRow};
 use crate::money::{Currency, MinorUnits};
+use crate::outbox::EventKind;
+use crate::payment::BOOKING_REFERENCE_PREFIX;
 use crate::support::{Request, RequestQuery, list_requests};
+
+/// How many of the rows that give a row back are told one by one.
+const GIVEN_BACK_TOLD: i64 = 100;
 
 /// A row with what led to it and what came of it.
 #[derive(Debug, Clone)]
@@ -26,13 +34,15 @@ pub struct Story {
     pub request: Option<Request>,
     /// The row that it gives back.
     pub original: Option<PostedRow>,
-    /// The rows that give it back.
+    /// The first rows that give it back, at most 100.
     pub given_back: Vec<PostedRow>,
+    /// What all of them add up to.
+    pub given_back_sum: MinorUnits,
     /// How much of it can still be given back; none when it can't be at all.
     pub left: Option<MinorUnits>,
-    /// Other dues that were paid in the same moment, for a credit.
+    /// The overdue dues that a credit paid.
     pub dues_paid: Vec<DueLine>,
-    /// What was told in the same moment, and to whom it got.
+    /// What was told about it, and to whom it got.
     pub events: Vec<EventLine>,
 }
 
@@ -50,9 +60,11 @@ pub async fn explain(
     let Some(row) = ledger::row(conn, tenant_id, code, seq).await? else { return Ok(None) };
     let payment_id = row.metadata.to_value().get("payment_id").and_then(|id| id.as_str()?.parse::<i64>().ok());
     let payment = match payment_id {
-        Some(payment_id) => store::find_payment(conn, tenant_id, payment_id).await?,
+        Some(payment_id) => store::find_payment(conn, payment_id).await?,
         None => None,
     };
+    // A product writes what it likes beside its own rows.
+    let payment = payment.filter(|payment| payment.tenant_id == tenant_id.as_str());
     let calls = match &payment {
         Some(payment) => store::calls_of(conn, &payment.provider, &payment.external_id).await?,
         None => Vec::new(),
@@ -69,29 +81,72 @@ pub async fn explain(
         None => None,
     };
     let mut given_back = Vec::new();
-    for given in store::seqs_giving_back(conn, row.wallet_id, seq).await? {
+    for given in store::seqs_giving_back(conn, row.wallet_id, seq, GIVEN_BACK_TOLD).await? {
         given_back.extend(ledger::row(conn, tenant_id, code, given).await?);
     }
-    let left = if ledger::can_be_refunded(&row.kind, row.amount, &row.reference) {
-        let back = MinorUnits::sum(given_back.iter().map(|row| row.amount))?;
-        row.amount.checked_add(back).and_then(MinorUnits::checked_neg)
-    } else {
-        None
+    let refundable = ledger::can_be_refunded(&row.kind, row.amount, &row.reference);
+    let given_back_sum = ledger::given_back(conn, tenant_id, code, seq).await?;
+    let left = if refundable { row.amount.checked_add(given_back_sum).and_then(MinorUnits::checked_neg) } else { None };
+    let due = match row.kind {
+        Kind::SubscriptionFee => store::due_of_row(conn, tenant_id, code, seq).await?,
+        _ => None,
     };
-    let dues = store::dues_charged_at(conn, tenant_id, row.recorded_at).await?;
-    let (own, others): (Vec<DueLine>, Vec<DueLine>) =
-        dues.into_iter().partition(|due| due.charged_seq == Some(seq) && due.currency == code.as_str());
+    let dues_paid = if row.amount.is_positive() { store::dues_paid_by(conn, &row).await? } else { Vec::new() };
+    let restored_at = dues_paid.first().and_then(|due| due.charged_at);
+    let events = store::events_about(conn, tenant_id, row.recorded_at, &marks(&row, due.as_ref()), restored_at).await?;
     Ok(Some(Story {
         before: row.balance_after.checked_sub(row.amount).unwrap_or_default(),
-        due: own.into_iter().next(),
-        dues_paid: if row.amount.is_positive() { others } else { Vec::new() },
-        events: store::events_at(conn, tenant_id, row.recorded_at).await?,
+        due,
+        dues_paid,
+        events,
         row,
         payment,
         calls,
         request,
         original,
         given_back,
+        given_back_sum,
         left,
     }))
+}
+
+/// What the body of an event has in it that is about this row.
+fn marks(row: &PostedRow, due: Option<&DueLine>) -> EventMarks {
+    let about = row.metadata.to_value();
+    let named = |name: &str| about.get(name).map(|value| format!("\"{name}\":{value}"));
+    let number = |name: &str, value: i64| vec![format!("\"{name}\":{value},"), format!("\"{name}\":{value}}}")];
+    let of = |kinds: &[EventKind], marks: Vec<String>, and: Option<String>| EventMarks {
+        kinds: kinds.iter().map(|kind| kind.as_str().to_owned()).collect(),
+        marks,
+        and,
+    };
+    let booking = row.reference.as_str().strip_prefix(BOOKING_REFERENCE_PREFIX).and_then(|id| id.parse::<i64>().ok());
+    let currency = format!("\"currency\":\"{}\"", row.currency);
+    match &row.kind {
+        Kind::TopUp => {
+            let kinds = [EventKind::PaymentPerformed, EventKind::PaymentRefundDue];
+            of(&kinds, named("payment_id").into_iter().collect(), None)
+        }
+        Kind::TopUpReversal => of(&[EventKind::PaymentReversed], named("payment_id").into_iter().collect(), None),
+        Kind::SubscriptionFee => due.map_or_else(EventMarks::default, |due| {
+            let month = format!("\"month\":\"{}\"", due.month.format("%Y-%m"));
+            of(&[EventKind::FeeCharged], number("subscription_id", due.subscription_id), Some(month))
+        }),
+        Kind::Booking => booking.map_or_else(EventMarks::default, |booking_id| {
+            of(&[EventKind::BookingConfirmed], number("booking_id", booking_id), None)
+        }),
+        Kind::Refund => {
+            let mut marks = number("transaction", row.seq);
+            let mut kinds = vec![EventKind::RefundPosted];
+            if let Some(booking_id) = booking {
+                kinds.push(EventKind::BookingCancelled);
+                marks.extend(number("booking_id", booking_id));
+            }
+            of(&kinds, marks, Some(currency))
+        }
+        Kind::HoldCharge => {
+            of(&[EventKind::HoldSettled, EventKind::HoldExpired], named("hold_id").into_iter().collect(), None)
+        }
+        Kind::Adjustment | Kind::Grant | Kind::Expiry | Kind::Custom(_) => EventMarks::default(),
+    }
 }

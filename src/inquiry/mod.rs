@@ -12,9 +12,9 @@ mod wallet;
 pub use explain::{Story, explain};
 pub use hold::{HOLD_CALLS_MAX, HoldStory, explain_hold};
 pub use overview::{KindSum, MonthSums, months};
-pub use search::{Hits, RowHit, Search, TenantHit, search};
+pub use search::{Hits, OrderHit, RowHit, Search, TenantHit, search};
 pub use store::{CallLine, ChargeLine, DueLine, EventLine, OverdueSum, PaymentLine, UsageLine};
 pub use wallet::{
-    HISTORY_POINTS, Point, before_newest_of_kind, calls_of_payment, dues_of, history, last_seq, overdue_sums,
-    payments_of, refused_calls, wallets_of,
+    HISTORY_POINTS, Point, calls_of_payment, dues_of, find_payment, history, overdue_sums, payments_of, refused_calls,
+    seqs_before, wallets_of,
 };

@@ -13,6 +13,9 @@ use crate::payment::normal_account_value;
 /// At most so many of each kind are shown; who needs more says more.
 const HITS_MAX: i64 = 20;
 
+/// The longest text whose words are looked for in names. PostgreSQL refuses a word of more than 2,046 bytes.
+const WORDS_BYTES_MAX: usize = 1_000;
+
 /// What somebody looks for.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
@@ -33,6 +36,23 @@ pub struct TenantHit {
     pub name: String,
     /// Its status.
     pub status: String,
+}
+
+/// An order that was found by its id.
+#[derive(Debug, Clone)]
+pub struct OrderHit {
+    /// Its id.
+    pub order_id: String,
+    /// Whose.
+    pub tenant_id: String,
+    /// What it is for.
+    pub title: String,
+    /// In which currency.
+    pub currency: String,
+    /// The currency's digits.
+    pub exponent: i16,
+    /// Minor units.
+    pub amount: i64,
 }
 
 /// A row that was found by its amount and day.
@@ -59,7 +79,10 @@ pub struct RowHit {
 pub struct Hits {
     /// Tenants, by id or name.
     pub tenants: Vec<TenantHit>,
-    /// Payments, by the provider's id, the order or what their account says.
+    /// Orders, by id.
+    pub orders: Vec<OrderHit>,
+    /// Payments, by the provider's id or the charge that stands in it, the order, what their account says, or amount
+    /// and day.
     pub payments: Vec<PaymentLine>,
     /// Rows, by amount and day.
     pub rows: Vec<RowHit>,
@@ -69,7 +92,7 @@ impl Hits {
     /// Nothing was found.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.tenants.is_empty() && self.payments.is_empty() && self.rows.is_empty()
+        self.tenants.is_empty() && self.orders.is_empty() && self.payments.is_empty() && self.rows.is_empty()
     }
 }
 
@@ -86,6 +109,9 @@ pub async fn search(conn: &mut PgConnection, search: &Search) -> Result<Hits, Fa
         hits.tenants =
             store::find_tenants(conn, exact.as_ref().map(TenantId::as_str), words.as_deref(), HITS_MAX).await?;
         let order = OrderId::parse(text).ok();
+        if let Some(order_id) = &order {
+            hits.orders = store::find_order(conn, order_id.as_str()).await?;
+        }
         hits.payments = store::find_payments(
             conn,
             text,
@@ -96,14 +122,23 @@ pub async fn search(conn: &mut PgConnection, search: &Search) -> Result<Hits, Fa
         .await?;
     }
     if let (Some(amount), Some((from, to))) = (search.amount, search.day) {
-        hits.rows = store::find_rows(conn, &amount.abs().normalize().to_string(), from, to, HITS_MAX).await?;
+        let amount = amount.abs().normalize().to_string();
+        for payment in store::find_payments_of_day(conn, &amount, from, to, HITS_MAX).await? {
+            if !hits.payments.iter().any(|found| found.payment_id == payment.payment_id) {
+                hits.payments.push(payment);
+            }
+        }
+        hits.rows = store::find_rows(conn, &amount, from, to, HITS_MAX).await?;
     }
     Ok(hits)
 }
 
 /// Words of a name, each by its beginning, in PostgreSQL's query language. What isn't a letter or a digit only
-/// separates words, so nothing typed in is ever an operator.
+/// separates words, so nothing typed in is ever an operator. A word that is longer than any name begins none.
 fn name_query(text: &str) -> Option<String> {
+    if text.len() > WORDS_BYTES_MAX {
+        return None;
+    }
     let words: Vec<String> = text
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())

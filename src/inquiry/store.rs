@@ -4,11 +4,12 @@ use chrono::{DateTime, NaiveDate, Utc};
 use sqlx::PgConnection;
 
 use super::overview::KindSum;
-use super::search::{RowHit, TenantHit};
+use super::search::{OrderHit, RowHit, TenantHit};
 use super::wallet::Point;
 use crate::fault::Fault;
 use crate::hold::HoldId;
 use crate::ids::TenantId;
+use crate::ledger::PostedRow;
 use crate::money::{Currency, CurrencyCode, Exponent, MinorUnits};
 
 /// The providers whose payments are looked for; the index wants each by name.
@@ -63,19 +64,8 @@ macro_rules! select_payments {
     };
 }
 
-pub async fn find_payment(
-    conn: &mut PgConnection,
-    tenant_id: &TenantId,
-    payment_id: i64,
-) -> Result<Option<PaymentLine>, Fault> {
-    Ok(select_payments!(
-        fetch_optional,
-        conn,
-        "find_payment",
-        "WHERE p.payment_id = $1 AND p.tenant_id = $2",
-        payment_id,
-        tenant_id.as_str()
-    ))
+pub async fn find_payment(conn: &mut PgConnection, payment_id: i64) -> Result<Option<PaymentLine>, Fault> {
+    Ok(select_payments!(fetch_optional, conn, "find_payment", "WHERE p.payment_id = $1", payment_id))
 }
 
 pub async fn payments_of(
@@ -111,6 +101,10 @@ pub async fn find_payments(
                SELECT x.payment_id FROM payments x
                 WHERE x.provider = ANY ($1) AND x.mode IN ('live', 'test') AND x.external_id = $2
                 UNION ALL
+               SELECT x.payment_id FROM payments x
+                WHERE strpos(x.external_id, ':') > 0
+                  AND substr(x.external_id, strpos(x.external_id, ':') + 1) = $2
+                UNION ALL
                SELECT x.payment_id FROM payments x WHERE x.order_id = $3
                 UNION ALL
                SELECT v.payment_id FROM payment_account_values v WHERE v.value = $4)
@@ -121,6 +115,43 @@ pub async fn find_payments(
         account_value,
         limit
     ))
+}
+
+/// `amount` is decimal text without a sign. A payment belongs to the day on which it was promised and to the one on
+/// which it was performed, which is the same or, around midnight, the next.
+pub async fn find_payments_of_day(
+    conn: &mut PgConnection,
+    amount: &str,
+    from: DateTime<Utc>,
+    to: DateTime<Utc>,
+    limit: i64,
+) -> Result<Vec<PaymentLine>, Fault> {
+    Ok(select_payments!(
+        fetch_all,
+        conn,
+        "find_payments_of_day",
+        "WHERE p.created_at >= $2::timestamptz - interval '1 day' AND p.created_at < $3
+           AND (p.created_at >= $2 OR (p.performed_at >= $2 AND p.performed_at < $3))
+           AND p.amount::numeric = $1::text::numeric * 10::numeric ^ c.exponent::integer
+         ORDER BY p.payment_id DESC LIMIT $4",
+        amount,
+        from,
+        to,
+        limit
+    ))
+}
+
+/// An order by its id.
+pub async fn find_order(conn: &mut PgConnection, order_id: &str) -> Result<Vec<OrderHit>, Fault> {
+    Ok(sqlx::query_as!(
+        OrderHit,
+        "-- inquiry::find_order
+         SELECT o.order_id, o.tenant_id, o.title, o.currency, c.exponent, o.amount
+           FROM orders o JOIN currencies c ON c.code = o.currency WHERE o.order_id = $1",
+        order_id,
+    )
+    .fetch_all(conn)
+    .await?)
 }
 
 pub async fn find_tenants(
@@ -184,39 +215,30 @@ pub async fn wallets_of(conn: &mut PgConnection, tenant_id: &TenantId) -> Result
     .collect()
 }
 
-pub async fn last_seq(conn: &mut PgConnection, tenant_id: &TenantId, currency: &CurrencyCode) -> Result<i64, Fault> {
-    Ok(sqlx::query_scalar!(
-        "-- inquiry::last_seq
-         SELECT head_seq FROM wallets WHERE tenant_id = $1 AND currency = $2",
-        tenant_id.as_str(),
-        currency.as_str(),
-    )
-    .fetch_optional(conn)
-    .await?
-    .unwrap_or_default())
-}
-
-pub async fn before_newest_of_kind(
+/// The numbers of a wallet's rows between two rows, the newest first.
+pub async fn seqs_before(
     conn: &mut PgConnection,
     tenant_id: &TenantId,
     currency: &CurrencyCode,
-    kind: &str,
-    rows: i64,
-) -> Result<i64, Fault> {
+    kind: Option<&str>,
+    (after_seq, before_seq): (i64, i64),
+    limit: i64,
+) -> Result<Vec<i64>, Fault> {
     Ok(sqlx::query_scalar!(
-        "-- inquiry::before_newest_of_kind
+        "-- inquiry::seqs_before
          SELECT x.seq FROM wallet_transactions x
           WHERE x.wallet_id = (SELECT w.wallet_id FROM wallets w WHERE w.tenant_id = $1 AND w.currency = $2)
-            AND x.kind = $3
-          ORDER BY x.seq DESC OFFSET $4 LIMIT 1",
+            AND ($3::text IS NULL OR x.kind = $3) AND x.seq > $4 AND x.seq < $5
+          ORDER BY x.seq DESC LIMIT $6",
         tenant_id.as_str(),
         currency.as_str(),
         kind,
-        rows,
+        after_seq,
+        before_seq,
+        limit,
     )
-    .fetch_optional(conn)
-    .await?
-    .unwrap_or_default())
+    .fetch_all(conn)
+    .await?)
 }
 
 /// A provider's question with our answer.
@@ -294,49 +316,85 @@ pub struct DueLine {
     pub charged_seq: Option<i64>,
 }
 
-pub async fn dues_of(conn: &mut PgConnection, tenant_id: &TenantId, limit: i64) -> Result<Vec<DueLine>, Fault> {
-    Ok(sqlx::query_as!(
-        DueLine,
-        "-- inquiry::dues_of
-         SELECT d.due_id, d.subscription_id, p.name AS plan_name, d.month, d.currency, c.exponent, d.amount, d.due_at,
-                d.overdue_at, d.charged_at, d.charged_seq
-           FROM dues d JOIN currencies c ON c.code = d.currency
-           JOIN subscriptions s ON s.subscription_id = d.subscription_id JOIN plans p ON p.plan_id = s.plan_id
-          WHERE d.tenant_id = $1 ORDER BY d.month DESC, d.due_id DESC LIMIT $2",
-        tenant_id.as_str(),
-        limit,
-    )
-    .fetch_all(conn)
-    .await?)
+/// Runs one SELECT of dues whose columns are always the same.
+macro_rules! select_dues {
+    ($conn:expr, $name:literal, $rest:literal, $($argument:expr),+) => {
+        sqlx::query_as!(
+            DueLine,
+            "-- inquiry::" + $name + "
+             SELECT d.due_id, d.subscription_id, p.name AS plan_name, d.month, d.currency, c.exponent, d.amount,
+                    d.due_at, d.overdue_at, d.charged_at, d.charged_seq
+               FROM dues d JOIN currencies c ON c.code = d.currency
+               JOIN subscriptions s ON s.subscription_id = d.subscription_id JOIN plans p ON p.plan_id = s.plan_id
+               " + $rest,
+            $($argument),+
+        )
+        .fetch_all($conn)
+        .await?
+    };
 }
 
-/// The dues that were paid in a moment.
-pub async fn dues_charged_at(
+pub async fn dues_of(conn: &mut PgConnection, tenant_id: &TenantId, limit: i64) -> Result<Vec<DueLine>, Fault> {
+    Ok(select_dues!(
+        conn,
+        "dues_of",
+        "WHERE d.tenant_id = $1 ORDER BY d.month DESC, d.due_id DESC LIMIT $2",
+        tenant_id.as_str(),
+        limit
+    ))
+}
+
+/// The due that a row pays.
+pub async fn due_of_row(
     conn: &mut PgConnection,
     tenant_id: &TenantId,
-    at: DateTime<Utc>,
-) -> Result<Vec<DueLine>, Fault> {
-    Ok(sqlx::query_as!(
-        DueLine,
-        "-- inquiry::dues_charged_at
-         SELECT d.due_id, d.subscription_id, p.name AS plan_name, d.month, d.currency, c.exponent, d.amount, d.due_at,
-                d.overdue_at, d.charged_at, d.charged_seq
-           FROM dues d JOIN currencies c ON c.code = d.currency
-           JOIN subscriptions s ON s.subscription_id = d.subscription_id JOIN plans p ON p.plan_id = s.plan_id
-          WHERE d.tenant_id = $1 AND d.charged_at = $2 ORDER BY d.due_id LIMIT 100",
+    currency: &CurrencyCode,
+    seq: i64,
+) -> Result<Option<DueLine>, Fault> {
+    Ok(select_dues!(
+        conn,
+        "due_of_row",
+        "WHERE d.tenant_id = $1 AND d.currency = $2 AND d.charged_seq = $3",
         tenant_id.as_str(),
-        at,
+        currency.as_str(),
+        seq
     )
-    .fetch_all(conn)
-    .await?)
+    .pop())
 }
 
-pub async fn seqs_giving_back(conn: &mut PgConnection, wallet_id: i64, seq: i64) -> Result<Vec<i64>, Fault> {
+/// The overdue dues that a credit paid. Their fees are the rows right behind it, of the same transaction and so of the
+/// same moment; of several credits in one transaction, the last one is followed by them.
+pub async fn dues_paid_by(conn: &mut PgConnection, row: &PostedRow) -> Result<Vec<DueLine>, Fault> {
+    Ok(select_dues!(
+        conn,
+        "dues_paid_by",
+        "WHERE d.tenant_id = $1 AND d.currency = $2 AND d.overdue_at IS NOT NULL AND d.charged_seq > $4
+           AND d.charged_seq < coalesce((SELECT min(x.seq) FROM wallet_transactions x
+                                          WHERE x.wallet_id = $3 AND x.seq > $4
+                                            AND NOT (x.kind = 'subscription_fee' AND x.recorded_at = $5)),
+                                        9223372036854775807)
+         ORDER BY d.charged_seq LIMIT 100",
+        row.tenant_id.as_str(),
+        row.currency.as_str(),
+        row.wallet_id,
+        row.seq,
+        row.recorded_at
+    ))
+}
+
+/// The first rows that give a row back, as many as a page shows.
+pub async fn seqs_giving_back(
+    conn: &mut PgConnection,
+    wallet_id: i64,
+    seq: i64,
+    limit: i64,
+) -> Result<Vec<i64>, Fault> {
     Ok(sqlx::query_scalar!(
         "-- inquiry::seqs_giving_back
-         SELECT seq FROM wallet_transactions WHERE wallet_id = $1 AND original_seq = $2 ORDER BY seq LIMIT 100",
+         SELECT seq FROM wallet_transactions WHERE wallet_id = $1 AND original_seq = $2 ORDER BY seq LIMIT $3",
         wallet_id,
         seq,
+        limit,
     )
     .fetch_all(conn)
     .await?)
@@ -357,24 +415,48 @@ pub struct EventLine {
     pub dead: i64,
 }
 
-pub async fn events_at(
+/// Events of these kinds whose body has one of the marks and the other one, if there is one; those of the moments
+/// before `at`, since a row's time may be later than its event's by what two machines' clocks differ. And the news
+/// that access was restored with dues that were paid at `restored_at`.
+pub async fn events_about(
     conn: &mut PgConnection,
     tenant_id: &TenantId,
     at: DateTime<Utc>,
+    about: &EventMarks,
+    restored_at: Option<DateTime<Utc>>,
 ) -> Result<Vec<EventLine>, Fault> {
     Ok(sqlx::query_as!(
         EventLine,
-        r#"-- inquiry::events_at
+        r#"-- inquiry::events_about
            SELECT e.event_id, e.kind, count(d.event_id) AS "endpoints!", count(d.delivered_at) AS "delivered!",
                   count(d.dead_at) AS "dead!"
              FROM events e LEFT JOIN webhook_deliveries d ON d.event_id = e.event_id
-            WHERE e.tenant_id = $1 AND e.created_at = $2
+            WHERE e.tenant_id = $1 AND e.created_at >= $2::timestamptz - interval '10 minutes' AND e.created_at <= $2
+              AND ((e.kind = ANY ($3) AND EXISTS (SELECT FROM unnest($4::text[]) AS mark WHERE strpos(e.body, mark) > 0)
+                    AND ($5::text IS NULL OR strpos(e.body, $5) > 0))
+                   OR (e.kind = 'access.restored' AND e.created_at = $6))
             GROUP BY e.event_id, e.kind ORDER BY e.event_id LIMIT 100"#,
         tenant_id.as_str(),
         at,
+        &about.kinds,
+        &about.marks,
+        about.and,
+        restored_at,
     )
     .fetch_all(conn)
     .await?)
+}
+
+/// How an event is recognised that is about a row: a member of its body as it is written there, a quote of which no
+/// text inside of it can have unescaped.
+#[derive(Debug, Default)]
+pub struct EventMarks {
+    /// The kinds.
+    pub kinds: Vec<String>,
+    /// One of these stands in the body.
+    pub marks: Vec<String>,
+    /// And this.
+    pub and: Option<String>,
 }
 
 /// What is unpaid in one currency.

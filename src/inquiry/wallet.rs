@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 use super::store::{self, CallLine, DueLine, OverdueSum, PaymentLine};
 use crate::fault::Fault;
 use crate::ids::TenantId;
+use crate::ledger::Kind;
 use crate::money::{Currency, CurrencyCode, MinorUnits};
 
 /// How many points a balance over time is drawn from.
@@ -19,12 +20,27 @@ pub async fn wallets_of(conn: &mut PgConnection, tenant_id: &TenantId) -> Result
     store::wallets_of(conn, tenant_id).await
 }
 
-/// The number of a wallet's last row.
+/// The numbers of a wallet's rows between two rows, the newest first, at most so many.
 ///
 /// # Errors
 /// A fault.
-pub async fn last_seq(conn: &mut PgConnection, tenant_id: &TenantId, currency: &CurrencyCode) -> Result<i64, Fault> {
-    store::last_seq(conn, tenant_id, currency).await
+pub async fn seqs_before(
+    conn: &mut PgConnection,
+    tenant_id: &TenantId,
+    currency: &CurrencyCode,
+    kind: Option<&Kind>,
+    between: (i64, i64),
+    limit: i64,
+) -> Result<Vec<i64>, Fault> {
+    store::seqs_before(conn, tenant_id, currency, kind.map(Kind::as_str), between, limit).await
+}
+
+/// A payment by our number.
+///
+/// # Errors
+/// A fault.
+pub async fn find_payment(conn: &mut PgConnection, payment_id: i64) -> Result<Option<PaymentLine>, Fault> {
+    store::find_payment(conn, payment_id).await
 }
 
 /// A tenant's payments before one, the newest first.
@@ -74,20 +90,6 @@ pub async fn dues_of(conn: &mut PgConnection, tenant_id: &TenantId, limit: i64) 
 /// A fault.
 pub async fn overdue_sums(conn: &mut PgConnection) -> Result<Vec<OverdueSum>, Fault> {
     store::overdue_sums(conn).await
-}
-
-/// After which row the newest rows of a kind begin, so many of them.
-///
-/// # Errors
-/// A fault.
-pub async fn before_newest_of_kind(
-    conn: &mut PgConnection,
-    tenant_id: &TenantId,
-    currency: &CurrencyCode,
-    kind: &str,
-    rows: i64,
-) -> Result<i64, Fault> {
-    store::before_newest_of_kind(conn, tenant_id, currency, kind, rows).await
 }
 
 /// The balance after a row.

@@ -22,6 +22,7 @@ mod slot;
 mod state;
 mod store;
 mod unbook;
+mod way_back;
 
 pub use account::{account_values, normal_account_value};
 pub use error::Refusal;
@@ -30,6 +31,7 @@ pub use service::{
     Cancelled, Created, Performed, Terms, cancel, check, create, find, keep_fiscal_receipt, list, perform,
     sweep_expired,
 };
-pub use slot::{BOOKING_REFERENCE_PREFIX, bookings_amiss};
+pub use slot::{BOOKING_REFERENCE_PREFIX, SpentOn, bookings_amiss};
 pub use state::{AccountRef, FiscalKind, Mode, NewPayment, Payment, PaymentKey, State};
 pub use unbook::{RefundWish, Unbook, UnbookRefusal, is_of_standing_booking, unbook};
+pub use way_back::{WayBack, way_back};

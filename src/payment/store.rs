@@ -88,6 +88,13 @@ pub async fn lock_by_id(conn: &mut PgConnection, payment_id: i64) -> Result<Opti
         .transpose()
 }
 
+/// A payment by our number, without a lock: for what only looks.
+pub async fn find_by_id(conn: &mut PgConnection, payment_id: i64) -> Result<Option<Payment>, Fault> {
+    select_payments!(fetch_optional, conn, "find_by_id", "WHERE payment_id = $1", payment_id)
+        .map(Payment::try_from)
+        .transpose()
+}
+
 pub async fn find(conn: &mut PgConnection, key: &PaymentKey) -> Result<Option<Payment>, Fault> {
     select_payments!(
         fetch_optional,

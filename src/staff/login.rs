@@ -1,8 +1,11 @@
 //! Logging in: a name, a password, a code perhaps, and a limit on trying.
 
+use std::net::Ipv6Addr;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use scoped_futures::ScopedFutureExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
+use sqlx::PgConnection;
 
 use super::{NewSession, Role, Username, password, second_factor, session, store};
 use crate::audit::{self, Line, Who};
@@ -50,7 +53,7 @@ pub enum LoginRefusal {
 /// Lets somebody in. An attempt counts before it is looked at, so many at once are no way around the limit.
 ///
 /// # Errors
-/// [`LoginRefusal`]; each is in the audit.
+/// [`LoginRefusal`]; each is in the audit, those of the throttle once a window.
 pub async fn log_in(
     db: &Database,
     clock: &Clock,
@@ -60,28 +63,58 @@ pub async fn log_in(
     let username = Username::parse(&credentials.username).ok();
     // What isn't a name could be a password in the wrong field, so it is written down nowhere.
     let name = username.as_ref().map_or("?", Username::as_str);
-    let address = from.remote_address.as_deref().unwrap_or("?");
-    let outcome = match count_attempt(db, clock, name, address).await {
-        Ok(()) => check(db, clock, username.as_ref(), credentials, from).await,
-        Err(error) => Err(error),
-    };
+    let address = network(from.remote_address.as_deref().unwrap_or("?"));
+    if let Some(throttled) = count_attempt(db, clock, username.as_ref(), name, &address, from).await? {
+        return Err(Error::Refused(throttled));
+    }
+    let outcome = check(db, clock, username.as_ref(), credentials, from).await;
     if let Err(Error::Refused(refusal)) = &outcome {
-        let member = match &username {
-            Some(username) => store::find(&mut *db.pool().acquire().await.map_err(Fault::from)?, username).await?,
-            None => None,
-        };
-        let who = Who {
-            actor: if member.is_some() { format!("staff:{name}") } else { "unknown".to_owned() },
-            role: member.map(|member| member.member.role.as_str()),
-            ..from.clone()
-        };
-        let line = Line { action: "log_in", allowed: false, tenant_id: None, words: refusal.to_string() };
-        audit::write_alone(db, clock, &who, &line).await?;
+        let mut conn = db.pool().acquire().await.map_err(Fault::from)?;
+        let who = asker(&mut conn, username.as_ref(), from).await?;
+        drop(conn);
+        audit::write_alone(db, clock, &who, &refused_line(refusal)).await?;
     }
     outcome
 }
 
-async fn count_attempt(db: &Database, clock: &Clock, name: &str, address: &str) -> Result<(), Error<LoginRefusal>> {
+fn refused_line(refusal: &LoginRefusal) -> Line {
+    Line { action: "log_in", allowed: false, tenant_id: None, words: refusal.to_string() }
+}
+
+/// Who tries, as far as that is known: somebody with an account by its name.
+async fn asker(conn: &mut PgConnection, username: Option<&Username>, from: &Who) -> Result<Who, Fault> {
+    let member = match username {
+        Some(username) => store::find(conn, username).await?.map(|account| account.member),
+        None => None,
+    };
+    Ok(Who {
+        actor: member.as_ref().map_or_else(|| "unknown".to_owned(), |member| format!("staff:{}", member.username)),
+        role: member.map(|member| member.role.as_str()),
+        ..from.clone()
+    })
+}
+
+/// What counts as one address: whoever has one of IPv6 has 2^64 of them.
+fn network(address: &str) -> String {
+    match address.parse::<Ipv6Addr>() {
+        Ok(v6) if v6.to_ipv4_mapped().is_none() => {
+            let [a, b, c, d, ..] = v6.segments();
+            format!("{}/64", Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        Ok(_) | Err(_) => address.to_owned(),
+    }
+}
+
+/// Counts an attempt, or says that there were too many. The audit hears of that once for each name or address and
+/// window: whoever goes on trying adds nothing to it, since it is never shortened.
+async fn count_attempt(
+    db: &Database,
+    clock: &Clock,
+    username: Option<&Username>,
+    name: &str,
+    address: &str,
+    from: &Who,
+) -> Result<Option<LoginRefusal>, Error<LoginRefusal>> {
     db.run("staff_login_attempt", |conn| {
         async move {
             let now = clock.now();
@@ -90,17 +123,23 @@ async fn count_attempt(db: &Database, clock: &Clock, name: &str, address: &str) 
             store::forget_attempts(conn, before(now, TimeDelta::days(1))).await?;
             let by_name = store::attempts_of_name(conn, name, since).await?;
             let by_address = store::attempts_of_address(conn, address, since).await?;
-            let oldest = match (by_name.count >= ATTEMPTS_PER_NAME, by_address.count >= ATTEMPTS_PER_ADDRESS) {
-                (true, _) => by_name.oldest,
-                (false, true) => by_address.oldest,
+            let (oldest, subject) = match (by_name.count >= ATTEMPTS_PER_NAME, by_address.count >= ATTEMPTS_PER_ADDRESS)
+            {
+                (true, _) => (by_name.oldest, format!("name {name}")),
+                (false, true) => (by_address.oldest, format!("address {address}")),
                 (false, false) => {
                     store::insert_attempt(conn, name, address, now).await?;
-                    return Ok(());
+                    return Ok(None);
                 }
             };
             let passed = now.signed_duration_since(oldest.unwrap_or(now)).num_minutes();
             let retry_after_minutes = WINDOW_MINUTES.saturating_sub(passed).max(1);
-            Err(Error::Refused(LoginRefusal::Throttled { retry_after_minutes }))
+            let refusal = LoginRefusal::Throttled { retry_after_minutes };
+            if store::tell_throttled(conn, &subject, since, now).await? {
+                let who = asker(conn, username, from).await?;
+                audit::write(conn, &who, &refused_line(&refusal), now).await?;
+            }
+            Ok(Some(refusal))
         }
         .scope_boxed()
     })

@@ -4,13 +4,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, TimeDelta, Utc};
 use rand::RngCore as _;
+use scoped_futures::ScopedFutureExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use sqlx::PgConnection;
 use subtle::ConstantTimeEq as _;
 
 use super::{Member, store};
-use crate::fault::Fault;
+use crate::audit::{self, Line, Who};
+use crate::clock::Clock;
+use crate::db::Database;
+use crate::fault::{Error, Fault};
 
 /// After so many minutes without a request a session is over.
 pub const IDLE_MINUTES: i64 = 30;
@@ -89,10 +93,29 @@ pub async fn authenticate(conn: &mut PgConnection, token: &str, now: DateTime<Ut
     Ok(Some(LoggedIn { member: found.member, csrf_token: SecretString::from(found.csrf_token), token_hash }))
 }
 
-/// Ends a session.
+/// Ends a session, with a line of the audit.
 ///
 /// # Errors
-/// A fault.
-pub async fn log_out(conn: &mut PgConnection, session: &LoggedIn, now: DateTime<Utc>) -> Result<(), Fault> {
-    store::end_session(conn, &session.token_hash, now).await
+/// A fault; nobody is logged out then.
+pub async fn log_out(db: &Database, clock: &Clock, session: &LoggedIn, who: &Who) -> Result<(), Fault> {
+    let ended = db
+        .run("staff_log_out", |conn| {
+            async move {
+                let now = clock.now();
+                // A second click finds it ended and says nothing more.
+                if store::end_session(conn, &session.token_hash, now).await? {
+                    let words = "logged out".to_owned();
+                    let line = Line { action: "log_out", allowed: true, tenant_id: None, words };
+                    audit::write(conn, who, &line, now).await?;
+                }
+                Ok::<_, Error<std::convert::Infallible>>(())
+            }
+            .scope_boxed()
+        })
+        .await;
+    match ended {
+        Ok(()) => Ok(()),
+        Err(Error::Fault(fault)) => Err(fault),
+        Err(Error::Refused(never)) => match never {},
+    }
 }

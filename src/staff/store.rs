@@ -255,8 +255,9 @@ pub async fn set_seen(conn: &mut PgConnection, token_hash: &[u8; 32], now: DateT
     Ok(())
 }
 
-pub async fn end_session(conn: &mut PgConnection, token_hash: &[u8; 32], now: DateTime<Utc>) -> Result<(), Fault> {
-    sqlx::query!(
+/// Ends a session; `false` when it had ended.
+pub async fn end_session(conn: &mut PgConnection, token_hash: &[u8; 32], now: DateTime<Utc>) -> Result<bool, Fault> {
+    let done = sqlx::query!(
         "-- staff::end_session
          UPDATE staff_sessions SET ended_at = $2 WHERE token_hash = $1 AND ended_at IS NULL",
         &token_hash[..],
@@ -264,7 +265,7 @@ pub async fn end_session(conn: &mut PgConnection, token_hash: &[u8; 32], now: Da
     )
     .execute(conn)
     .await?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
 }
 
 pub async fn end_sessions(conn: &mut PgConnection, staff_id: i64, now: DateTime<Utc>) -> Result<(), Fault> {
@@ -347,7 +348,31 @@ pub async fn insert_attempt(
     Ok(())
 }
 
+/// Notes that the audit hears of a throttled name or address; `false` when it has heard since a moment. Attempts of
+/// one name or address come one after another.
+pub async fn tell_throttled(
+    conn: &mut PgConnection,
+    subject: &str,
+    since: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> Result<bool, Fault> {
+    let done = sqlx::query!(
+        "-- staff::tell_throttled
+         INSERT INTO login_throttles (subject, told_at)
+         SELECT $1, $3 WHERE NOT EXISTS (SELECT FROM login_throttles WHERE subject = $1 AND told_at > $2)",
+        subject,
+        since,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
 pub async fn forget_attempts(conn: &mut PgConnection, before: DateTime<Utc>) -> Result<(), Fault> {
+    sqlx::query!("-- staff::forget_throttles\n DELETE FROM login_throttles WHERE told_at < $1", before)
+        .execute(&mut *conn)
+        .await?;
     sqlx::query!(
         "-- staff::forget_attempts
          DELETE FROM login_failures WHERE at < $1",

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use scoped_futures::ScopedFutureExt as _;
 
-use super::{Ask, Desk, Limits, Outcome, Refusal, Rights};
+use super::service::written;
+use super::{Ask, Desk, Limits, Outcome, Refusal, RequestQuery, Rights, list_requests};
 use crate::audit::{self, Line, Who};
 use crate::clock::Clock;
 use crate::db::Database;
 use crate::fault::{Error, Fault, Widen as _};
 use crate::idempotency::{self, Answer, Claim, Claimed, KeyReused};
-use crate::ids::{Reason, TenantId};
+use crate::ids::Reason;
 
 /// What a caller wants done.
 #[derive(Debug, Clone)]
@@ -49,19 +50,24 @@ impl Deed {
         }
     }
 
-    fn words(&self) -> String {
+    /// Which request it decides about.
+    const fn request_id(&self) -> Option<i64> {
         match self {
-            Self::Ask(ask) => ask.words(),
-            Self::Approve { request_id, .. } => format!("approve request {request_id}"),
-            Self::Reject { request_id, .. } => format!("reject request {request_id}"),
-            Self::Withdraw { request_id } => format!("withdraw request {request_id}"),
+            Self::Ask(_) => None,
+            Self::Approve { request_id, .. } | Self::Reject { request_id, .. } | Self::Withdraw { request_id } => {
+                Some(*request_id)
+            }
         }
     }
 
-    fn tenant_id(&self) -> Option<TenantId> {
+    /// What its person wrote.
+    fn written(&self) -> String {
         match self {
-            Self::Ask(ask) => Some(ask.tenant_id().clone()),
-            Self::Approve { .. } | Self::Reject { .. } | Self::Withdraw { .. } => None,
+            Self::Ask(ask) => ask.written(),
+            Self::Approve { note: Some(note), .. } | Self::Reject { note: Some(note), .. } => {
+                written(&[("note", note.as_str())])
+            }
+            Self::Approve { note: None, .. } | Self::Reject { note: None, .. } | Self::Withdraw { .. } => String::new(),
         }
     }
 }
@@ -107,11 +113,32 @@ impl Performance {
     pub async fn run(self, deed: Deed) -> Result<Answer, Error<DeedRefusal>> {
         let outcome = self.attempt(&deed).await;
         if let Err(Error::Refused(refusal)) = &outcome {
-            let words = format!("{}: {refusal}", deed.words());
-            let line = Line { action: deed.action(), allowed: false, tenant_id: deed.tenant_id(), words };
+            let line = self.refused_line(&deed, refusal).await?;
             audit::write_alone(&self.db, &self.clock, &self.who, &line).await?;
         }
         outcome
+    }
+
+    /// What was refused, with whom it is about and the numbers, why, and last what its person wrote.
+    async fn refused_line(&self, deed: &Deed, refusal: &DeedRefusal) -> Result<Line, Fault> {
+        let (about, tenant_id) = match (deed, deed.request_id()) {
+            (Deed::Ask(ask), _) => (ask.words(), Some(ask.tenant_id().clone())),
+            (_, request_id) => {
+                let verb = deed.action().trim_start_matches("request.");
+                let number = request_id.unwrap_or_default();
+                let query = RequestQuery { request_id, limit: 1, ..RequestQuery::default() };
+                let mut conn = self.db.pool().acquire().await?;
+                match list_requests(&mut conn, &query).await?.pop() {
+                    None => (format!("{verb} request {number}"), None),
+                    Some(request) => {
+                        let (what, by) = (request.words(), &request.requested_by);
+                        (format!("{verb} request {number} of {by}, {what}"), Some(request.tenant_id))
+                    }
+                }
+            }
+        };
+        let words = format!("{about}: {refusal}{}", deed.written());
+        Ok(Line { action: deed.action(), allowed: false, tenant_id, words })
     }
 
     async fn attempt(&self, deed: &Deed) -> Result<Answer, Error<DeedRefusal>> {

@@ -110,12 +110,16 @@ impl Ask {
         if self.kind == Kind::Refund { "refund" } else { "adjustment" }
     }
 
-    /// What is asked, in words.
+    /// What is asked, in words and numbers of ours.
     #[must_use]
     pub fn words(&self) -> String {
-        let amount = self.amount.to_text(self.currency.exponent);
-        let of = self.original_seq.map_or_else(String::new, |seq| format!(" of row {seq}"));
-        format!("{} of {amount} {}{of}, reason {}", self.kind, self.currency.code, quoted(&self.reason))
+        movement(&self.kind, self.amount, &self.currency, self.original_seq)
+    }
+
+    /// What the asker wrote, for the end of a line.
+    #[must_use]
+    pub fn written(&self) -> String {
+        written(&[("reason", &self.reason), ("note", &self.note)])
     }
 }
 
@@ -133,8 +137,10 @@ pub struct Outcome {
 pub struct Rehearsal {
     /// Whether a second person has to approve.
     pub needs_approval: bool,
-    /// What the asker may move alone, in words.
+    /// What the asker may move alone in 24 hours, in words.
     pub limit: String,
+    /// What they moved alone in this wallet in the last 24 hours.
+    pub moved_lately: MinorUnits,
     /// The balance now.
     pub before: MinorUnits,
     /// The balance after it, and after the dues that it pays.
@@ -186,7 +192,7 @@ impl Desk<'_> {
         // The lock comes first: what the asker moved lately is read after it, so two at once don't both fit.
         ledger::lock_wallet(conn, &ask.tenant_id, &ask.currency.code, now).await.widen()?;
         refuse_standing_booking(conn, ask).await?;
-        let since = now.checked_sub_signed(TimeDelta::days(1)).unwrap_or(DateTime::UNIX_EPOCH);
+        let since = day_before(now);
         let lately = store::moved_alone(conn, &ask.tenant_id, &ask.currency.code, &self.who.actor, since).await?;
         let alone = self.limit().allows(&ask.currency, lately, ask.amount);
         let expires_at = now
@@ -216,7 +222,7 @@ impl Desk<'_> {
         }
         let rehearsed = ledger::rehearse(conn, &[entry(&request, None)?], &self.actor()?, now).await;
         explain(conn, &request, rehearsed).await?;
-        let words = format!("request {request_id}: {} waits for a second person", ask.words());
+        let words = format!("request {request_id}: {} waits for a second person{}", ask.words(), ask.written());
         self.note(conn, ask.action(), &request.tenant_id, words, now).await?;
         Ok(Outcome { request, row: None })
     }
@@ -276,7 +282,7 @@ impl Desk<'_> {
             Taken::Open(request) => request,
         };
         self.decide(conn, &mut request, decision, note, None, now).await?;
-        let words = format!("request {request_id} of {}: {}", request.requested_by, words(&request));
+        let words = format!("request {request_id} of {}: {}{}", request.requested_by, request.words(), said(&request));
         self.note(conn, action(decision), &request.tenant_id, words, now).await?;
         Ok(Outcome { request: *request, row: None })
     }
@@ -341,13 +347,14 @@ impl Desk<'_> {
         let exponent = request.currency.exponent;
         let before = row.balance_after.checked_sub(row.amount).unwrap_or_default();
         let words = format!(
-            "request {}: {} posted as row {}; balance {} before, {} after{}",
+            "request {}: {} posted as row {}; balance {} before, {} after{}{}",
             request.request_id,
-            words(request),
+            request.words(),
             row.seq,
             before.to_text(exponent),
             row.balance_after.to_text(exponent),
             if decision == Decision::Approved { format!("; asked by {}", request.requested_by) } else { String::new() },
+            said(request),
         );
         let action = if decision == Decision::Approved { action(decision) } else { request_action(request) };
         self.note(conn, action, &request.tenant_id, words, now).await?;
@@ -402,6 +409,8 @@ impl Desk<'_> {
                     let wallet = &ask.currency.code;
                     let before = ledger::balance(conn, &ask.tenant_id, wallet, None, now).await?;
                     let owed_before = fee::overdue_of(conn, &ask.tenant_id).await?.len();
+                    let since = day_before(now);
+                    let moved_lately = store::moved_alone(conn, &ask.tenant_id, wallet, &self.who.actor, since).await?;
                     let outcome = self.ask(conn, ask, now).await.widen()?;
                     let needs_approval = outcome.row.is_none();
                     if needs_approval {
@@ -415,6 +424,7 @@ impl Desk<'_> {
                     Err::<std::convert::Infallible, _>(Error::Refused(Ended::Rehearsed(Rehearsal {
                         needs_approval,
                         limit: self.limit().to_text(&ask.currency),
+                        moved_lately,
                         before: before.map(|balance| balance.balance).unwrap_or_default(),
                         after: after.map(|balance| balance.balance).unwrap_or_default(),
                         dues_paid: owed_before.saturating_sub(owed_after),
@@ -423,12 +433,52 @@ impl Desk<'_> {
                 .scope_boxed()
             })
             .await;
-        match rehearsed {
-            Ok(never) => match never {},
-            Err(Error::Refused(Ended::Rehearsed(rehearsal))) => Ok(rehearsal),
-            Err(Error::Refused(Ended::Refused(refusal))) => Err(Error::Refused(refusal)),
-            Err(Error::Fault(fault)) => Err(Error::Fault(fault)),
-        }
+        ended(rehearsed)
+    }
+
+    /// Tries out what approving a request would do to its wallet now, whoever asks, on the real path, and rolls it
+    /// back.
+    ///
+    /// # Errors
+    /// The refusal that approving would meet.
+    pub async fn rehearse_approval(&self, db: &Database, clock: &Clock, request: &Request) -> Result<Rehearsal> {
+        let rehearsed = db
+            .run("support_rehearse_approval", |conn| {
+                async move {
+                    let now = clock.now();
+                    let (tenant_id, wallet) = (&request.tenant_id, &request.currency.code);
+                    let before = ledger::balance(conn, tenant_id, wallet, None, now).await?;
+                    let owed_before = fee::overdue_of(conn, tenant_id).await?.len();
+                    let posted = funding::post(conn, &[entry(request, None)?], Vec::new(), &self.actor()?, now).await;
+                    explain(conn, request, posted).await.widen()?;
+                    let after = ledger::balance(conn, tenant_id, wallet, None, now).await?;
+                    let owed_after = fee::overdue_of(conn, tenant_id).await?.len();
+                    Err::<std::convert::Infallible, _>(Error::Refused(Ended::Rehearsed(Rehearsal {
+                        needs_approval: true,
+                        limit: self.limit().to_text(&request.currency),
+                        moved_lately: MinorUnits::ZERO,
+                        before: before.map(|balance| balance.balance).unwrap_or_default(),
+                        after: after.map(|balance| balance.balance).unwrap_or_default(),
+                        dues_paid: owed_before.saturating_sub(owed_after),
+                    })))
+                }
+                .scope_boxed()
+            })
+            .await;
+        ended(rehearsed)
+    }
+}
+
+fn day_before(now: DateTime<Utc>) -> DateTime<Utc> {
+    now.checked_sub_signed(TimeDelta::days(1)).unwrap_or(DateTime::UNIX_EPOCH)
+}
+
+fn ended(rehearsed: std::result::Result<std::convert::Infallible, Error<Ended>>) -> Result<Rehearsal> {
+    match rehearsed {
+        Ok(never) => match never {},
+        Err(Error::Refused(Ended::Rehearsed(rehearsal))) => Ok(rehearsal),
+        Err(Error::Refused(Ended::Refused(refusal))) => Err(Error::Refused(refusal)),
+        Err(Error::Fault(fault)) => Err(Error::Fault(fault)),
     }
 }
 
@@ -462,16 +512,31 @@ fn request_action(request: &Request) -> &'static str {
     if request.kind == Kind::Refund { "refund" } else { "adjustment" }
 }
 
-/// Words of a person in a sentence of ours: in quotes, those of their own escaped, and no mark that turns the
-/// direction of writing. So nobody writes what looks like the rest of the line.
-fn quoted(words: &str) -> String {
-    format!("{words:?}")
+/// A movement in numbers.
+fn movement(kind: &Kind, amount: MinorUnits, currency: &Currency, original_seq: Option<i64>) -> String {
+    let of = original_seq.map_or_else(String::new, |seq| format!(" of row {seq}"));
+    format!("{kind} of {} {}{of}", amount.to_text(currency.exponent), currency.code)
 }
 
-fn words(request: &Request) -> String {
-    let amount = request.amount.to_text(request.currency.exponent);
-    let of = request.original_seq.map_or_else(String::new, |seq| format!(" of row {seq}"));
-    format!("{} of {amount} {}{of}, reason {}", request.kind, request.currency.code, quoted(&request.reason))
+impl Request {
+    /// What is asked, in words and numbers of ours.
+    #[must_use]
+    pub fn words(&self) -> String {
+        movement(&self.kind, self.amount, &self.currency, self.original_seq)
+    }
+}
+
+/// What people wrote about a request.
+fn said(request: &Request) -> String {
+    let decision = request.decision_note.as_deref().unwrap_or_default();
+    written(&[("reason", &request.reason), ("note", &request.note), ("decided with the note", decision)])
+}
+
+/// Words of people for the end of a sentence of ours, where a long one pushes no number off: in quotes, those of their
+/// own escaped, and no mark that turns the direction of writing. So nobody writes what looks like the rest of the line.
+pub(super) fn written(texts: &[(&str, &str)]) -> String {
+    let written = texts.iter().filter(|(_, text)| !text.is_empty());
+    written.fold(String::new(), |all, (what, text)| format!("{all}, {what} {text:?}"))
 }
 
 /// The movement of a request.

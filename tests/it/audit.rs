@@ -242,7 +242,9 @@ async fn s2_a_refusal_is_a_line_although_its_transaction_was_rolled_back() {
     assert_eq!((line.remote_address.as_deref(), line.tenant_id.as_deref()), (Some("127.0.0.1"), Some("acme")));
     assert_eq!((line.http_request_id.as_deref(), line.at), (Some("my-own-id"), app.clock.now()));
     assert!(
-        line.words.starts_with("adjustment of -5.00 UZS, reason \"fraud\": ") && line.words.contains("500"),
+        line.words.starts_with("adjustment of -5.00 UZS: ")
+            && line.words.contains("500")
+            && line.words.ends_with(", reason \"fraud\", note \"a test\""),
         "{line:?}"
     );
     assert_eq!(wrong(&app).await, None);

@@ -150,3 +150,31 @@ async fn s2_what_is_refused_changes_nothing_and_says_why() {
     }
     assert_eq!(everything(&book).await, before);
 }
+
+#[tokio::test]
+async fn s2_tokens_that_are_made_and_revoked_are_in_the_audit_without_their_secrets() {
+    let book = Book::new().await;
+    let token =
+        async |arguments: &[&str]| run(hamyon().arg("token").args(arguments).env("DATABASE_URL", &book.url)).await;
+    let made = token(&["create", "--client", "shop", "--scope", "support:write,tenants:read"]).await;
+    assert_eq!(made.status.code(), Some(0), "{}", said(&made));
+    let secret = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    assert_eq!(token(&["create", "--client", "shop", "--scope", "anything"]).await.status.code(), Some(1));
+    let number = sqlx::query_scalar::<_, i64>("SELECT max(token_id) FROM api_tokens")
+        .fetch_one(&mut book.session().await)
+        .await
+        .unwrap()
+        .to_string();
+    assert_eq!(token(&["revoke", &number]).await.status.code(), Some(0));
+    assert_eq!(token(&["revoke", &number]).await.status.code(), Some(1), "it is revoked already");
+    let lines: Vec<(String, String, String)> =
+        sqlx::query_as("SELECT action, actor, words FROM audit_log ORDER BY seq")
+            .fetch_all(&mut book.session().await)
+            .await
+            .unwrap();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert_eq!((lines[0].0.as_str(), lines[0].1.as_str()), ("token.create", "cli"));
+    assert!(lines[0].2.contains("for shop: no end, allows support:write,tenants:read"), "{lines:?}");
+    assert_eq!((lines[1].0.as_str(), lines[1].2.clone()), ("token.revoke", format!("token {number} is revoked")));
+    assert!(!format!("{lines:?}").contains(&secret));
+}

@@ -8,9 +8,9 @@ use hamyon::support::{Limit, Limits};
 use serde_json::json;
 
 use crate::support::TestApp;
-use crate::support::app::settings;
+use crate::support::app::{entry, settings};
 use crate::support::browser::Browser;
-use crate::support::console::member;
+use crate::support::console::{Visitor, member};
 use crate::support::fake_bot_api::Act;
 use crate::telegram::{ALICE, BOB, PRICE, Stage};
 
@@ -89,17 +89,6 @@ async fn s1_s2_a_fee_is_refunded_in_part_by_two_people_in_each_language() {
     }
     assert_eq!(app.count("SELECT count(*) FROM wallet_transactions WHERE kind = 'refund'").await, 3);
 
-    // On a phone nothing is wider than the screen.
-    browser.client.set_window_size(500, 900).await.expect("a window");
-    browser.log_in(&app, "dilnoza", "uz").await;
-    browser.client.goto(&app.url("/console/tenants/acme")).await.expect("the page");
-    let overflow = browser
-        .client
-        .execute("return document.documentElement.scrollWidth - document.documentElement.clientWidth", Vec::new())
-        .await
-        .expect("a measurement");
-    assert_eq!(overflow, json!(0));
-    browser.keep("uz-phone").await;
     browser.client.clone().close().await.expect("closed");
 }
 
@@ -191,4 +180,119 @@ async fn s1_b5_stars_go_back_and_cases_are_resolved_by_two_clicks_in_each_langua
     assert_eq!(stage.app.count("SELECT count(*) FROM payment_cases WHERE resolution = 'keep'").await, 3);
     stage.is_sound().await;
     browser.client.clone().close().await.expect("closed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s2_enter_in_a_text_field_presses_no_button_that_moves_money() {
+    let stage = shop().await;
+    let app = &stage.app;
+    let browser = Browser::start().await;
+    let asks = Visitor::logged_in(app, "asker", Role::Agent).await;
+    app.fund("acme", 100_000).await;
+    let fields = [("currency", "UZS"), ("amount", "6000"), ("reason", "goodwill"), ("note", "sorry"), ("key", "k")];
+    let request = asks.send("/console/tenants/acme/adjustment", &fields).await.location.expect("a request");
+    let row: i64 = sqlx::query_scalar(
+        "SELECT w.seq FROM wallet_transactions w JOIN payments p ON w.metadata->>'payment_id' = p.payment_id::text
+          WHERE w.kind = 'top_up' AND p.order_id = 'stars-1'",
+    )
+    .fetch_one(&mut app.superuser().await)
+    .await
+    .expect("its row");
+    browser.log_in(app, "rustam", "en").await;
+    let before = app.everything_written().await;
+    for (path, field) in [
+        (request.clone(), "input[name=note]"),
+        ("/console/cases".to_owned(), "input[name=note]"),
+        ("/console/cases".to_owned(), "input[name=tenant_id]"),
+        (format!("/console/tenants/acme/XTR/{row}"), "input[name=reason]"),
+    ] {
+        browser.client.goto(&app.url(&path)).await.expect("the page");
+        browser.type_into(field, "a note").await;
+        browser.press_enter_in(field).await;
+        let here = browser.client.current_url().await.expect("an address");
+        assert_eq!(here.path(), path, "{field}: it stays where it is");
+        assert_eq!(app.everything_written().await, before, "{path} {field}");
+    }
+    // Enter searches all the same, and the buttons work.
+    browser.client.goto(&app.url("/console")).await.expect("the search");
+    browser.type_into("input[name=q]", "acme").await;
+    browser.press_enter_in("input[name=q]").await;
+    assert!(browser.text("main").await.contains("Tenant acme"));
+    browser.client.goto(&app.url(&request)).await.expect("the request");
+    browser.click("#reject").await;
+    assert_eq!(app.count("SELECT count(*) FROM support_requests WHERE decision = 'rejected'").await, 1);
+    browser.client.clone().close().await.expect("closed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_wider_than_a_phone_of_360_dots_however_long_the_ids() {
+    let stage = shop().await;
+    let app = &stage.app;
+    let long = "w".repeat(64);
+    app.tenant(&long).await;
+    app.fund(&long, 900_000_000_000_000).await;
+    app.payme_created(&"f".repeat(24), &long, 30_000_000).await;
+    app.payme("PerformTransaction", json!({ "id": "f".repeat(24) })).await;
+    app.order(&"o".repeat(64), &long, "9999999999.00").await;
+    let entries = [entry(&long, &"k".repeat(32), -100, &"r".repeat(128))];
+    app.post_entries(&entries).await.expect("booked");
+    let hold = json!({ "hold_id": "h".repeat(64), "tenant_id": long, "currency": "UZS", "amount": "100.00" });
+    assert_eq!(app.post("/v1/holds", &hold).await.0, 201);
+    let asks = Visitor::logged_in(app, &"u".repeat(64), Role::Agent).await;
+    let note = "n".repeat(300);
+    let fields = [("currency", "UZS"), ("amount", "600000"), ("reason", "goodwill"), ("note", &*note), ("key", "k")];
+    let request = asks.send(&format!("/console/tenants/{long}/adjustment"), &fields).await.location.expect("a request");
+    let browser = Browser::on_a_phone().await;
+    browser.log_in(app, "rustam", "uz").await;
+    let payments = app.count("SELECT max(payment_id) FROM payments").await;
+    for path in [
+        "/console".to_owned(),
+        format!("/console?q={long}"),
+        format!("/console?q={}", "o".repeat(64)),
+        format!("/console/tenants/{long}"),
+        format!("/console/tenants/{long}/UZS/1"),
+        format!("/console/tenants/{long}/UZS/2"),
+        format!("/console/tenants/{long}/UZS/3"),
+        format!("/console/tenants/{long}/statement?currency=UZS"),
+        format!("/console/orders/{}", "o".repeat(64)),
+        format!("/console/holds/{}", "h".repeat(64)),
+        format!("/console/payments/{payments}"),
+        format!("/console/{}", "x".repeat(100)),
+        request,
+        "/console/requests".to_owned(),
+        "/console/holds".to_owned(),
+        "/console/bookings".to_owned(),
+        "/console/refund-tasks".to_owned(),
+        "/console/cases".to_owned(),
+        "/console/fee-runs".to_owned(),
+        "/console/webhooks".to_owned(),
+        "/console/health".to_owned(),
+        "/console/overview".to_owned(),
+        "/console/audit".to_owned(),
+    ] {
+        browser.client.goto(&app.url(&path)).await.expect("the page");
+        assert_eq!(browser.too_wide().await, json!([]), "{path}");
+        browser.keep(&format!("phone{}", path.replace(['/', '?'], "-").chars().take(60).collect::<String>())).await;
+    }
+    let edge = "const shown = getComputedStyle(document.querySelector('input[name=q]'));
+                return [shown.borderTopColor, shown.backgroundColor]";
+    browser.client.goto(&app.url("/console")).await.expect("the search");
+    let colours = browser.client.execute(edge, Vec::new()).await.expect("its colours");
+    let lights: Vec<f64> =
+        colours.as_array().expect("two").iter().map(|one| light(one.as_str().expect("text"))).collect();
+    let contrast = (lights[0].max(lights[1]) + 0.05) / (lights[0].min(lights[1]) + 0.05);
+    assert!(contrast >= 3.0, "{colours}: {contrast}");
+    browser.client.clone().close().await.expect("closed");
+}
+
+/// The relative luminance of `rgb(1, 2, 3)`. <https://www.w3.org/TR/WCAG22/#dfn-relative-luminance>
+fn light(colour: &str) -> f64 {
+    let parts: Vec<f64> = colour
+        .split(|letter: char| !letter.is_ascii_digit())
+        .filter(|part| !part.is_empty())
+        .take(3)
+        .map(|part| part.parse::<f64>().expect("a number") / 255.0)
+        .map(|part| if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) })
+        .collect();
+    0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 }

@@ -72,6 +72,7 @@ fn row(reference: &str, reason: Option<&str>, pocket: &str, actor: &str) -> Row 
         pocket: pocket.to_owned(),
         reference: reference.to_owned(),
         original_seq: None,
+        original_kind: None,
         reason: reason.map(ToOwned::to_owned),
         actor: actor.to_owned(),
         recorded_at: "2026-12-01T20:30:00Z".parse().unwrap(),
@@ -102,6 +103,26 @@ fn csv(wallet: &Wallet, row: &Row) -> Vec<u8> {
     let mut out = Vec::new();
     written(Csv::new, &mut out, wallet, row);
     out
+}
+
+#[test]
+fn s1_what_is_given_back_leaves_the_account_that_it_came_to() {
+    for (original, in_hledger, in_beancount) in [
+        ("subscription_fee", "income:refunds", "Income:Refunds"),
+        ("hold_charge", "income:refunds", "Income:Refunds"),
+        ("booking", "income:refunds", "Income:Refunds"),
+        ("adjustment", "equity:adjustments", "Equity:Adjustments"),
+        ("purchase", "equity:other:purchase", "Equity:Other:Purchase"),
+    ] {
+        let original_kind = Some(Kind::parse(original).unwrap());
+        let (kind, amount) = (Kind::parse("refund").unwrap(), MinorUnits::new(500));
+        let row = Row { kind, amount, original_seq: Some(2), original_kind, ..row("r", None, "main", "a") };
+        let wallet = wallet("acme", "UZS", 2);
+        assert!(hledger(&wallet, &row).contains(&format!("    {in_hledger} ")), "{}", hledger(&wallet, &row));
+        assert!(beancount(&wallet, &row).contains(&format!("  {in_beancount} ")), "{}", beancount(&wallet, &row));
+    }
+    let booking = Row { kind: Kind::parse("booking").unwrap(), ..row("r", None, "main", "a") };
+    assert!(hledger(&wallet("acme", "UZS", 2), &booking).contains("income:bookings "), "what a slot cost is earned");
 }
 
 /// Nothing that ends a line, but for the ends of our own lines, and nothing that turns the text round.

@@ -28,6 +28,8 @@ mod conformance;
 mod connections;
 mod console;
 mod console_browser;
+mod console_pages;
+mod console_refusals;
 mod crash;
 mod currencies;
 mod demo;

@@ -242,11 +242,38 @@ async fn thirty_wrong_attempts_at_once_get_five_guesses() {
     let looked_at = outcomes.iter().filter(|refusal| **refusal == LoginRefusal::Wrong).count();
     assert_eq!((looked_at, outcomes.len()), (5, 30), "{outcomes:?}");
     assert_eq!(app.count("SELECT count(*) FROM login_failures").await, 5);
-    assert_eq!(app.count("SELECT count(*) FROM audit_log WHERE action = 'log_in' AND NOT allowed").await, 30);
+    // Five wrong guesses, and one line that the name is throttled: a stranger doesn't grow the audit without bound.
+    assert_eq!(app.count("SELECT count(*) FROM audit_log WHERE action = 'log_in' AND NOT allowed").await, 6);
     // The right password is no way in either, from wherever it comes.
     let throttled = refused(&app, "ann", PASSWORD, "", "10.7.7.7").await;
     assert_eq!(throttled, LoginRefusal::Throttled { retry_after_minutes: 15 });
     assert_eq!(app.count("SELECT count(*) FROM staff_sessions").await, 0);
+}
+
+#[tokio::test]
+async fn s2_the_audit_hears_of_a_throttled_name_or_address_once_a_window() {
+    let app = ann().await;
+    let lines = "SELECT count(*) FROM audit_log WHERE action = 'log_in' AND words LIKE 'too many attempts%'";
+    for _ in 0..5 {
+        refused(&app, "ann", "wrong", "", "10.0.0.1").await;
+    }
+    for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
+        assert!(matches!(refused(&app, "ann", "wrong", "", address).await, LoginRefusal::Throttled { .. }));
+    }
+    assert_eq!(app.count(lines).await, 1, "by name");
+    // Names that nobody has, from one place; of IPv6, somebody's whole network is one place.
+    for number in 0..40 {
+        refused(&app, &format!("nobody{number}"), "wrong", "", &format!("2001:db8:1:2::{number:x}")).await;
+    }
+    assert_eq!(app.count(lines).await, 2, "by address");
+    app.clock.advance(TimeDelta::minutes(16));
+    for _ in 0..8 {
+        refused(&app, "ann", "wrong", "", "10.0.0.9").await;
+    }
+    assert_eq!(app.count(lines).await, 3, "another window");
+    app.clock.advance(TimeDelta::days(2));
+    refused(&app, "ann", "wrong", "", "10.0.0.1").await;
+    assert_eq!(app.count("SELECT count(*) FROM login_throttles").await, 0, "what is older than a day is forgotten");
 }
 
 #[tokio::test]
@@ -400,12 +427,12 @@ async fn what_takes_something_away_ends_every_session_of_the_person_and_of_nobod
         let session = authenticate(&app, &one).await.unwrap();
         match what {
             "log out" => {
-                staff::log_out(&mut app.as_service().await, &session, app.clock.now()).await.unwrap();
+                staff::log_out(&app.app.db, &app.clock, &session, &from("10.0.0.1")).await.unwrap();
                 assert!(authenticate(&app, &two).await.is_some(), "the other browser stays");
                 set_role(&app, "ann", session.member.role).await.unwrap();
                 assert!(authenticate(&app, &two).await.is_some(), "the same role takes nothing away");
                 let two = authenticate(&app, &two).await.unwrap();
-                staff::log_out(&mut app.as_service().await, &two, app.clock.now()).await.unwrap();
+                staff::log_out(&app.app.db, &app.clock, &two, &from("10.0.0.1")).await.unwrap();
             }
             "role" => set_role(&app, "ann", Role::Viewer).await.unwrap(),
             "password" => {

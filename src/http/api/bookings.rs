@@ -3,19 +3,22 @@
 use axum::http::StatusCode;
 use axum::response::Response;
 use chrono::{DateTime, Utc};
-use scoped_futures::ScopedFutureExt as _;
 use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
 use utoipa::ToSchema;
 
 use super::ProblemDocument;
+use crate::audit::{Line, Who};
 use crate::booking::{self, Booking, RefundTo};
-use crate::fault::{Error, Fault, Widen as _};
+use crate::fault::{Error, Fault};
+use crate::http::deed::{self, Deed};
 use crate::http::error::Problem;
 use crate::http::extract::{
     Caller, IdempotencyKey, Json, Named, NoParameters, PathName, PaymentsWrite, Query, TenantsRead,
 };
-use crate::idempotency::{self, Answer, Claim, Claimed, KeyReused};
-use crate::ids::{InvalidName, Reason};
+use crate::http::{PeerAddress, RequestId};
+use crate::idempotency::{Answer, Claim};
+use crate::ids::{Actor, InvalidName, Reason};
 use crate::payment::{RefundWish, Unbook, UnbookRefusal, unbook};
 
 /// The number of a booking in a path.
@@ -93,24 +96,6 @@ pub async fn get(
     Ok(axum::Json(BookingBody::new(&booking)))
 }
 
-/// Why a cancellation isn't done.
-#[derive(Debug, thiserror::Error)]
-enum CancelRefusal {
-    #[error(transparent)]
-    Key(#[from] KeyReused),
-    #[error(transparent)]
-    Unbook(#[from] UnbookRefusal),
-}
-
-impl From<CancelRefusal> for Problem {
-    fn from(refusal: CancelRefusal) -> Self {
-        match refusal {
-            CancelRefusal::Key(reused) => reused.into(),
-            CancelRefusal::Unbook(refusal) => refusal.into(),
-        }
-    }
-}
-
 /// Cancels a booking: its slot is free at once, and its money goes where it was said. The same key with the same
 /// body is answered the same, for ever.
 #[utoipa::path(post, path = "/v1/bookings/{booking_id}/cancel", tag = "bookings", request_body = Cancellation,
@@ -125,6 +110,8 @@ impl From<CancelRefusal> for Problem {
          content_type = "application/problem+json")))]
 pub async fn cancel(
     caller: Caller<PaymentsWrite>,
+    peer: PeerAddress,
+    request_id: RequestId,
     _: Query<NoParameters>,
     Named(BookingNumber(booking_id)): Named<BookingNumber>,
     IdempotencyKey(key): IdempotencyKey,
@@ -152,30 +139,49 @@ pub async fn cancel(
     };
     let operation = format!("POST /v1/bookings/{booking_id}/cancel");
     let claim = Claim::new(caller.client.to_string(), key, operation, json.value);
-    let (app, actor) = (caller.app.clone(), caller.actor());
-    // Money moves, so it runs to its end whoever hangs up (L8).
-    let answer = caller
-        .app
-        .run_to_end(async move {
-            let (ask, claim, actor, clock) = (&ask, &claim, &actor, &app.clock);
-            app.db
-                .run("booking_cancel", |conn| {
-                    async move {
-                        let now = clock.now();
-                        if let Claimed::Answered(answer) = idempotency::claim(conn, claim, now).await.widen()? {
-                            return Ok(answer);
-                        }
-                        let booking = unbook(conn, ask, actor, now).await.widen()?;
-                        let body = serde_json::to_string(&BookingBody::new(&booking))
-                            .map_err(|error| Fault::new("a booking's answer can't be written").because(error))?;
-                        let answer = Answer { status: StatusCode::OK.as_u16(), body, replayed: false };
-                        idempotency::finish_all(conn, &[(claim, &answer)]).await?;
-                        Ok::<_, Error<CancelRefusal>>(answer)
-                    }
-                    .scope_boxed()
-                })
-                .await
-        })
-        .await??;
-    Ok(super::answered(answer))
+    let deed = CancelBooking { ask, who: super::who(&caller, peer, request_id), actor: caller.actor() };
+    match deed::perform(&caller.app, deed, claim).await {
+        Ok(answer) => Ok(super::answered(answer)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The decision that a booking is given up, and who makes it.
+#[derive(Debug)]
+struct CancelBooking {
+    ask: Unbook,
+    who: Who,
+    actor: Actor,
+}
+
+impl Deed for CancelBooking {
+    const NAME: &'static str = "booking_cancel";
+    type Refusal = UnbookRefusal;
+
+    fn who(&self) -> &Who {
+        &self.who
+    }
+
+    async fn line(&self, conn: &mut PgConnection, refusal: Option<&UnbookRefusal>) -> Result<Line, Fault> {
+        let booking_id = self.ask.booking_id;
+        let (about, tenant_id) = match booking::find_booking(conn, booking_id).await? {
+            None => (format!("cancel booking {booking_id}"), None),
+            Some(found) => {
+                let (payment, tenant_id) = deed::payment_words(conn, found.payment_id).await?;
+                let to = match (refusal, found.refund) {
+                    (None, Some(to)) => format!(", its money goes to: {}", to.as_str()),
+                    (None, None) | (Some(_), _) => String::new(),
+                };
+                let (slot_id, order_id) = (found.slot_id, &found.order_id);
+                (format!("cancel booking {booking_id} of slot {slot_id}, order {order_id}, {payment}{to}"), tenant_id)
+            }
+        };
+        let words = deed::words(&about, refusal, Some(("reason", &self.ask.reason)));
+        Ok(Line { action: "booking.cancel", allowed: refusal.is_none(), tenant_id, words })
+    }
+
+    async fn perform(&self, conn: &mut PgConnection, now: DateTime<Utc>) -> Result<Answer, Error<UnbookRefusal>> {
+        let booking = unbook(conn, &self.ask, &self.actor, now).await?;
+        Ok(deed::answer(StatusCode::OK, &BookingBody::new(&booking))?)
+    }
 }

@@ -205,9 +205,20 @@ impl Deed for ResolveCase {
         &self.who
     }
 
-    fn line(&self, allowed: bool, more: &str) -> Line {
-        let words = format!("case {}: {}{more}", self.case_id, self.resolution.as_str());
-        Line { action: "case.resolve", allowed, tenant_id: None, words }
+    async fn line(&self, conn: &mut PgConnection, refusal: Option<&CaseRefusal>) -> Result<Line, Fault> {
+        let (case_id, decision) = (self.case_id, self.resolution.as_str());
+        let found = case::find(conn, case_id).await?;
+        let (payment, tenant_id) = match found.as_ref().and_then(|case| case.payment_id) {
+            Some(payment_id) => deed::payment_words(conn, payment_id).await?,
+            None => (found.map(|case| format!("{} {}", case.kind, case.subject)).unwrap_or_default(), None),
+        };
+        let target = match &self.resolution {
+            Resolution::Keep(Some(target)) => format!(" for {target}"),
+            Resolution::Refund | Resolution::Keep(None) | Resolution::Close => String::new(),
+        };
+        let about = format!("case {case_id}: {decision}{target}; {payment}");
+        let words = deed::words(&about, refusal, self.note.as_ref().map(|note| ("note", note)));
+        Ok(Line { action: "case.resolve", allowed: refusal.is_none(), tenant_id, words })
     }
 
     async fn perform(&self, conn: &mut PgConnection, now: DateTime<Utc>) -> Result<Answer, Error<CaseRefusal>> {

@@ -164,10 +164,11 @@ impl Deed for GiveBack {
         &self.who
     }
 
-    fn line(&self, allowed: bool, more: &str) -> Line {
-        let words =
-            format!("payment {} goes back to its payer, reason {:?}{more}", self.payment_id, self.reason.as_str());
-        Line { action: "payment.give_back", allowed, tenant_id: None, words }
+    async fn line(&self, conn: &mut PgConnection, refusal: Option<&GiveBackRefusal>) -> Result<Line, Fault> {
+        let (payment, tenant_id) = deed::payment_words(conn, self.payment_id).await?;
+        let about = format!("{payment} goes back to its payer");
+        let words = deed::words(&about, refusal, Some(("reason", &self.reason)));
+        Ok(Line { action: "payment.give_back", allowed: refusal.is_none(), tenant_id, words })
     }
 
     async fn perform(&self, conn: &mut PgConnection, now: DateTime<Utc>) -> Result<Answer, Error<GiveBackRefusal>> {

@@ -18,7 +18,6 @@ use crate::idempotency::{Claim, Key};
 use crate::ids::{Reason, TenantId};
 use crate::money::{Currency, CurrencyCode, MinorUnits};
 use crate::support::{AdjustmentReason, Ask, Deed, Performance, Rehearsal};
-use crate::tenant::Locale;
 
 /// A key for one form: the same form sent twice is one deed.
 pub fn form_key() -> String {
@@ -63,6 +62,7 @@ struct PreviewPage {
     after: String,
     rehearsal: Rehearsal,
     limit: String,
+    moved_lately: String,
     kept: Vec<Kept>,
 }
 
@@ -78,8 +78,8 @@ struct Asked {
     kept: Vec<Kept>,
 }
 
-fn wrong(staff: &Staff<Agent>, field: &str, rule: &dyn std::fmt::Display) -> ConsoleError {
-    ConsoleError::Refused(staff.language(), StatusCode::BAD_REQUEST, format!("{field}: {rule}"))
+fn wrong(field: &str, rule: &dyn std::fmt::Display) -> ConsoleError {
+    ConsoleError::Refused(StatusCode::BAD_REQUEST, format!("{field}: {rule}"))
 }
 
 async fn currency(staff: &Staff<Agent>, code: &str) -> Result<Currency, ConsoleError> {
@@ -90,7 +90,8 @@ async fn currency(staff: &Staff<Agent>, code: &str) -> Result<Currency, ConsoleE
 /// People write `150 000,50`.
 fn amount(staff: &Staff<Agent>, text: &str, currency: &Currency) -> Result<MinorUnits, ConsoleError> {
     let plain = text.trim().replace(['\u{a0}', ' '], "").replace(',', ".").replace('\u{2212}', "-");
-    MinorUnits::parse(&plain, currency).map_err(|error| wrong(staff, staff.frame.w.amount, &error))
+    MinorUnits::parse(&plain, currency)
+        .map_err(|_| wrong(staff.frame.w.amount, &format!("{} {text:?}", staff.frame.w.rule_amount)))
 }
 
 async fn asked_refund(staff: &Staff<Agent>, tenant_id: &str, fields: RefundFields) -> Result<Asked, ConsoleError> {
@@ -98,10 +99,10 @@ async fn asked_refund(staff: &Staff<Agent>, tenant_id: &str, fields: RefundField
     let currency = currency(staff, &fields.currency).await?;
     let amount = amount(staff, &fields.amount, &currency)?;
     if !amount.is_positive() {
-        return Err(wrong(staff, staff.frame.w.amount, &"> 0"));
+        return Err(wrong(staff.frame.w.amount, &"> 0"));
     }
-    let reason =
-        Reason::parse(fields.reason.trim()).map_err(|error| wrong(staff, staff.frame.w.reason, &error.rule))?;
+    let reason = Reason::parse(fields.reason.trim())
+        .map_err(|error| wrong(staff.frame.w.reason, &refusals::name(staff.language(), &error)))?;
     let key = Key::parse(&fields.key).map_err(|_| ConsoleError::FormRefused(staff.language()))?;
     let path = format!("/console/tenants/{tenant_id}/refund");
     let w = staff.frame.w;
@@ -136,15 +137,16 @@ async fn asked_adjustment(
     let currency = currency(staff, &fields.currency).await?;
     let amount = amount(staff, &fields.amount, &currency)?;
     if amount.is_zero() {
-        return Err(wrong(staff, staff.frame.w.amount, &"≠ 0"));
+        return Err(wrong(staff.frame.w.amount, &"≠ 0"));
     }
-    let reason =
-        AdjustmentReason::parse(&fields.reason).map_err(|error| wrong(staff, staff.frame.w.reason, &error.rule))?;
+    let reason = AdjustmentReason::parse(&fields.reason)
+        .map_err(|error| wrong(staff.frame.w.reason, &refusals::name(staff.language(), &error)))?;
     let note = fields.note.trim().to_owned();
     if note.chars().count() > 400 {
-        return Err(wrong(staff, staff.frame.w.note, &"≤ 400"));
+        return Err(wrong(staff.frame.w.note, &"≤ 400"));
     }
-    let note = Reason::parse(note).map_err(|error| wrong(staff, staff.frame.w.note, &error.rule))?;
+    let note =
+        Reason::parse(note).map_err(|error| wrong(staff.frame.w.note, &refusals::name(staff.language(), &error)))?;
     let key = Key::parse(&fields.key).map_err(|_| ConsoleError::FormRefused(staff.language()))?;
     let path = format!("/console/tenants/{tenant_id}/adjustment");
     let w = staff.frame.w;
@@ -172,9 +174,10 @@ async fn asked_adjustment(
 }
 
 async fn preview(staff: Staff<Agent>, asked: Asked, title: &'static str) -> Result<Response, ConsoleError> {
-    let rehearsal = staff.desk().rehearse(&staff.app.db, &staff.app.clock, &asked.ask).await.map_err(|error| {
-        refused(staff.language(), error, |refusal| refusals::words(staff.language(), Some(&asked.currency), refusal))
-    })?;
+    let rehearsal =
+        staff.desk().rehearse(&staff.app.db, &staff.app.clock, &asked.ask).await.map_err(|error| {
+            refused(error, |refusal| refusals::words(staff.language(), Some(&asked.currency), refusal))
+        })?;
     show(&PreviewPage {
         title,
         tenant_id: asked.ask.tenant_id().to_string(),
@@ -182,6 +185,7 @@ async fn preview(staff: Staff<Agent>, asked: Asked, title: &'static str) -> Resu
         pairs: asked.pairs,
         before: money::text(rehearsal.before, &asked.currency),
         after: money::text(rehearsal.after, &asked.currency),
+        moved_lately: money::text(rehearsal.moved_lately, &asked.currency),
         limit: format!("{} {}", rehearsal.limit, asked.currency.code),
         rehearsal,
         kept: asked.kept,
@@ -197,9 +201,9 @@ async fn perform(staff: Staff<Agent>, asked: Asked) -> Result<Response, ConsoleE
 }
 
 /// A refusal as a page, or a fault.
-fn refused<R>(language: Locale, error: Error<R>, words: impl FnOnce(&R) -> String) -> ConsoleError {
+fn refused<R>(error: Error<R>, words: impl FnOnce(&R) -> String) -> ConsoleError {
     match error {
-        Error::Refused(refusal) => ConsoleError::Refused(language, StatusCode::CONFLICT, words(&refusal)),
+        Error::Refused(refusal) => ConsoleError::Refused(StatusCode::CONFLICT, words(&refusal)),
         Error::Fault(fault) => ConsoleError::Fault(fault),
     }
 }
@@ -221,9 +225,10 @@ pub async fn deed<R>(
         claim,
         render,
     };
-    let answer = app.run_to_end(performance.run(deed)).await?.map_err(|error| {
-        refused(staff.language(), error, |refusal| refusals::deed_words(staff.language(), currency, refusal))
-    })?;
+    let answer = app
+        .run_to_end(performance.run(deed))
+        .await?
+        .map_err(|error| refused(error, |refusal| refusals::deed_words(staff.language(), currency, refusal)))?;
     let body: Value = serde_json::from_str(&answer.body)
         .map_err(|error| crate::fault::Fault::new("a stored answer is not JSON").because(error))?;
     body.get("request_id")

@@ -5,9 +5,9 @@ use axum::response::Response;
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 
-use super::money;
 use super::page::{ConsoleError, Frame, show};
 use super::session::{Staff, Viewer};
+use super::{calls, money};
 use crate::inquiry::{self, CallLine};
 use crate::jobs::Job;
 use crate::outbox;
@@ -19,7 +19,7 @@ pub const OFFICE_ZONE: Tz = chrono_tz::Asia::Tashkent;
 #[template(path = "health.html")]
 struct HealthPage {
     frame: Frame,
-    jobs: Vec<(&'static str, &'static str)>,
+    jobs: Vec<Job>,
     oldest_event: Option<String>,
     calls: Vec<CallLine>,
 }
@@ -27,6 +27,10 @@ struct HealthPage {
 impl HealthPage {
     fn time(at: &DateTime<Utc>) -> String {
         money::time(*at, OFFICE_ZONE)
+    }
+
+    fn call_words(&self, call: &CallLine) -> String {
+        calls::words(self.frame.language, call)
     }
 }
 
@@ -36,7 +40,7 @@ pub async fn page(staff: Staff<Viewer>) -> Result<Response, ConsoleError> {
     let oldest = outbox::oldest_waiting_at(&mut conn).await?;
     let calls = inquiry::refused_calls(&mut conn, 30).await?;
     show(&HealthPage {
-        jobs: Job::ALL.into_iter().map(|job| (job.name(), job.schedule())).collect(),
+        jobs: Job::ALL.to_vec(),
         oldest_event: oldest.map(|at| money::time(at, OFFICE_ZONE)),
         calls,
         frame: staff.frame,

@@ -17,7 +17,7 @@ use subtle::ConstantTimeEq as _;
 use super::page::{ConsoleError, Frame, show_with};
 use super::session::{
     LANGUAGE_COOKIE, LOGIN_COOKIE, SESSION_COOKIE, SignedForm, Viewer, cookie, form_bytes, language as language_of,
-    same_site, set_cookie,
+    own_path, same_site, set_cookie,
 };
 use crate::app::App;
 use crate::audit::Who;
@@ -43,12 +43,6 @@ struct LoginPage {
 pub struct Next {
     #[serde(default)]
     next: String,
-}
-
-/// A path of ours, or the start page: nobody is led elsewhere.
-fn own_path(path: &str) -> &str {
-    let ours = path == "/console" || path.starts_with("/console/") || path.starts_with("/console?");
-    if ours && !path.contains('\\') && !path.contains(char::is_control) { path } else { "/console" }
 }
 
 fn login_page(
@@ -153,8 +147,7 @@ pub struct NoFields {}
 /// Ends the session.
 pub async fn log_out(form: SignedForm<Viewer, NoFields>) -> Result<Response, ConsoleError> {
     let app = &form.staff.app;
-    let mut conn = app.db.pool().acquire().await?;
-    staff::log_out(&mut conn, &form.staff.session, app.clock.now()).await?;
+    staff::log_out(&app.db, &app.clock, &form.staff.session, &form.staff.who).await?;
     let mut response = Redirect::to("/console/login").into_response();
     add_cookie(&mut response, &set_cookie(app, SESSION_COOKIE, "", 0))?;
     Ok(response)

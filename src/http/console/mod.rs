@@ -8,8 +8,10 @@
 
 mod audit;
 mod bookings;
+mod calls;
 mod chart;
 mod desk;
+mod dress;
 mod fee_runs;
 mod health;
 mod hold;
@@ -18,10 +20,12 @@ mod login;
 mod money;
 mod overview;
 mod page;
+mod payment;
 mod payments;
 mod pockets;
 mod refusals;
 mod requests;
+mod rows;
 mod search;
 mod session;
 mod statement;
@@ -34,10 +38,10 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 
 use crate::app::App;
 use crate::staff::Role;
@@ -91,6 +95,7 @@ routes! {
     get  "/console/refund-tasks" payments::refunds, Some(Role::Viewer);
     get  "/console/cases" payments::cases, Some(Role::Viewer);
     post "/console/cases/{case_id}/resolve" payments::resolve, Some(Role::Approver);
+    get  "/console/payments/{payment_id}" payment::page, Some(Role::Viewer);
     post "/console/payments/{payment_id}/give-back" payments::give_back, Some(Role::Approver);
     get  "/console/fee-runs" fee_runs::page, Some(Role::Viewer);
     get  "/console/webhooks" webhooks::page, Some(Role::Viewer);
@@ -101,8 +106,36 @@ routes! {
 }
 
 /// The console.
-pub fn router() -> Router<Arc<App>> {
-    paths().layer(middleware::from_fn(protect))
+pub fn router(app: &Arc<App>) -> Router<Arc<App>> {
+    paths()
+        .route("/console/", any(no_such_page))
+        .route("/console/{*rest}", any(no_such_page))
+        .method_not_allowed_fallback(other_method)
+        .layer(middleware::from_fn(super::bound_time))
+        .layer(middleware::from_fn_with_state(app.clone(), dress::dress))
+        .layer(middleware::from_fn(protect))
+}
+
+async fn no_such_page() -> StatusCode {
+    StatusCode::NOT_FOUND
+}
+
+async fn other_method() -> StatusCode {
+    StatusCode::METHOD_NOT_ALLOWED
+}
+
+/// Whether a path is a page that can be asked for by its address. Of the routes that fit, the one that names most of it
+/// is taken, as by the router.
+fn is_page(path: &str) -> bool {
+    let segments: Vec<&str> = path.split('/').collect();
+    let named = |route: &Route| {
+        let pattern: Vec<&str> = route.path.split('/').collect();
+        let fits = pattern.len() == segments.len()
+            && pattern.iter().zip(&segments).all(|(wanted, given)| wanted.starts_with('{') || wanted == given);
+        fits.then(|| pattern.iter().filter(|wanted| !wanted.starts_with('{')).count())
+    };
+    let most = ROUTES.iter().filter_map(named).max();
+    most.is_some() && ROUTES.iter().any(|route| route.method == "get" && named(route) == most)
 }
 
 /// What a browser is told about every page: nothing from elsewhere, nothing that runs, no frames, nothing kept.

@@ -87,7 +87,7 @@ pub enum ConsoleError {
     /// There is no such thing.
     NotFound(Locale),
     /// What was asked can't be done, in words.
-    Refused(Locale, StatusCode, String),
+    Refused(StatusCode, String),
     /// Something broke.
     Fault(Fault),
 }
@@ -104,32 +104,34 @@ impl From<sqlx::Error> for ConsoleError {
     }
 }
 
-#[derive(Template)]
-#[template(path = "error.html")]
-struct ErrorPage {
-    frame: Frame,
-    words: String,
-    reference: Option<String>,
+/// What a refusal says. The layer around every page ([`super::dress`]) puts it into its reader's frame.
+#[derive(Debug, Clone)]
+pub enum Said {
+    /// Words of its own.
+    Words(String),
+    /// That something broke, with the reference to tell.
+    Broken(String),
 }
 
 impl IntoResponse for ConsoleError {
     fn into_response(self) -> Response {
-        let (language, status, words, reference) = match self {
+        let (status, said) = match self {
             Self::LoginNeeded { next } => {
                 let query = serde_urlencoded::to_string([("next", next)]).unwrap_or_default();
                 return Redirect::to(&format!("/console/login?{query}")).into_response();
             }
             Self::FormRefused(language) => {
-                (language, StatusCode::FORBIDDEN, Words::of(language).error_form.to_owned(), None)
+                (StatusCode::FORBIDDEN, Said::Words(Words::of(language).error_form.to_owned()))
             }
             Self::Forbidden(language, needed) => {
-                let words = format!("{} {needed}", Words::of(language).error_forbidden);
-                (language, StatusCode::FORBIDDEN, words, None)
+                let w = Words::of(language);
+                let words = format!("{} {} ({needed})", w.error_forbidden, w.role_name(needed.as_str()));
+                (StatusCode::FORBIDDEN, Said::Words(words))
             }
             Self::NotFound(language) => {
-                (language, StatusCode::NOT_FOUND, Words::of(language).error_not_found.to_owned(), None)
+                (StatusCode::NOT_FOUND, Said::Words(Words::of(language).error_not_found.to_owned()))
             }
-            Self::Refused(language, status, words) => (language, status, words, None),
+            Self::Refused(status, words) => (status, Said::Words(words)),
             Self::Fault(fault) => {
                 let reference = REQUEST_ID.try_with(Clone::clone).unwrap_or_default();
                 tracing::error!(reference, "console page {reference} failed: {}", fault.chain());
@@ -137,17 +139,12 @@ impl IntoResponse for ConsoleError {
                     Remedy::Wait | Remedy::Repeat => StatusCode::SERVICE_UNAVAILABLE,
                     Remedy::Report => StatusCode::INTERNAL_SERVER_ERROR,
                 };
-                (Locale::En, status, Words::of(Locale::En).error_internal.to_owned(), Some(reference))
+                (status, Said::Broken(reference))
             }
         };
-        let page = ErrorPage { frame: Frame::outside(language, "/console"), words, reference };
-        match page.render() {
-            Ok(html) => (status, Html(html)).into_response(),
-            Err(error) => {
-                tracing::error!("the error page can't be rendered: {error}");
-                status.into_response()
-            }
-        }
+        let mut response = status.into_response();
+        response.extensions_mut().insert(said);
+        response
     }
 }
 

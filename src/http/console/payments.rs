@@ -20,6 +20,7 @@ use crate::http::api::refund_tasks::GiveBack;
 use crate::http::deed::{self, DeedRefusal};
 use crate::idempotency::{Claim, Key};
 use crate::ids::{Actor, Reason, TenantId};
+use crate::payment;
 use crate::payment::prepaid::GiveBackRefusal;
 use crate::payment::prepaid::case::{self, Case, CaseRefusal, Resolution};
 use crate::payment::prepaid::refund::{self, RefundTask};
@@ -69,11 +70,17 @@ struct CasesPage {
     frame: Frame,
     all: bool,
     cases: Vec<Case>,
+    /// Those with money that waits for somebody to say where it goes.
+    with_money: Vec<i64>,
     next: Option<i64>,
     form_key: String,
 }
 
 impl CasesPage {
+    fn waits(&self, case: &Case) -> bool {
+        self.with_money.contains(&case.case_id)
+    }
+
     fn time(at: &DateTime<Utc>) -> String {
         money::time(*at, OFFICE_ZONE)
     }
@@ -86,7 +93,9 @@ pub async fn cases(staff: Staff<Viewer>, Query(query): Query<ListQuery>) -> Resu
     let cases = case::list(&mut conn, !all, query.before, PAGE_ROWS).await?;
     let full = i64::try_from(cases.len()) == Ok(PAGE_ROWS);
     let next = cases.last().map(|case| case.case_id).filter(|_| full);
-    show(&CasesPage { all, cases, next, form_key: form_key(), frame: staff.frame })
+    let with_money = case::with_money(&mut conn, &cases).await?;
+    drop(conn);
+    show(&CasesPage { all, cases, with_money, next, form_key: form_key(), frame: staff.frame })
 }
 
 /// A decision about a case as it is typed in.
@@ -110,22 +119,29 @@ pub async fn resolve(
     let language = staff.language();
     let case_id: i64 = case_id.parse().map_err(|_| ConsoleError::NotFound(language))?;
     let key = Key::parse(&fields.key).map_err(|_| ConsoleError::FormRefused(language))?;
-    let refused = |words: String| ConsoleError::Refused(language, StatusCode::BAD_REQUEST, words);
+    let refused = |words: String| ConsoleError::Refused(StatusCode::BAD_REQUEST, words);
     let tenant_id = match fields.tenant_id.trim() {
         "" => None,
-        text => Some(TenantId::parse(text).map_err(|error| refused(format!("{} {}", error.what, error.rule)))?),
+        text => Some(TenantId::parse(text).map_err(|error| refused(refusals::name(language, &error)))?),
     };
     let resolution = match (fields.resolution.as_str(), tenant_id) {
-        ("refund", _) => Resolution::Refund,
         ("keep", tenant_id) => Resolution::Keep(tenant_id),
-        ("closed", _) => Resolution::Close,
+        // Whoever typed it meant something by it, so it isn't left out in silence.
+        ("refund" | "closed", Some(_)) => return Err(refused(staff.frame.w.case_tenant_with_keep.to_owned())),
+        ("refund", None) => Resolution::Refund,
+        ("closed", None) => Resolution::Close,
         _ => return Err(ConsoleError::FormRefused(language)),
     };
     let note = match fields.note.trim() {
         "" => None,
-        text => Some(Reason::parse(text).map_err(|error| refused(format!("{} {}", error.what, error.rule)))?),
+        text => Some(Reason::parse(text).map_err(|error| refused(refusals::name(language, &error)))?),
     };
-    let request = json!({ "resolution": resolution.as_str(), "note": note.as_ref().map(Reason::as_str) });
+    let target = match &resolution {
+        Resolution::Keep(tenant_id) => tenant_id.as_ref().map(TenantId::as_str),
+        Resolution::Refund | Resolution::Close => None,
+    };
+    let request = json!({ "resolution": resolution.as_str(), "tenant_id": target,
+                          "note": note.as_ref().map(Reason::as_str) });
     let claim = Claim::new(staff.who.actor.clone(), key, format!("POST /console/cases/{case_id}/resolve"), request);
     let deed = ResolveCase { case_id, resolution, note, who: staff.who.clone(), actor: actor(&staff)? };
     let w = staff.frame.w;
@@ -138,10 +154,11 @@ pub async fn resolve(
             CaseRefusal::Resolved { resolved_by, .. } => format!("{}: {resolved_by}", w.case_resolved_by),
             CaseRefusal::NoMoney(_) => w.case_no_money.to_owned(),
             CaseRefusal::MoneyWaits(_) => w.case_money_waits.to_owned(),
+            CaseRefusal::Payment(payment::Refusal::Ledger(refusal)) => refusals::words(language, None, &refusal.into()),
             CaseRefusal::Payment(refusal) => refusal.to_string(),
         },
     };
-    Err(ConsoleError::Refused(language, StatusCode::CONFLICT, words))
+    Err(ConsoleError::Refused(StatusCode::CONFLICT, words))
 }
 
 /// Why a payment is to go back, as it is typed in.
@@ -161,31 +178,22 @@ pub async fn give_back(
     let language = staff.language();
     let payment_id: i64 = payment_id.parse().map_err(|_| ConsoleError::NotFound(language))?;
     let key = Key::parse(&fields.key).map_err(|_| ConsoleError::FormRefused(language))?;
-    let reason = Reason::parse(fields.reason.trim()).map_err(|error| {
-        ConsoleError::Refused(language, StatusCode::BAD_REQUEST, format!("{} {}", error.what, error.rule))
-    })?;
+    let reason = Reason::parse(fields.reason.trim())
+        .map_err(|error| ConsoleError::Refused(StatusCode::BAD_REQUEST, refusals::name(language, &error)))?;
     let request = json!({ "reason": reason.as_str() });
     let operation = format!("POST /console/payments/{payment_id}/give-back");
     let claim = Claim::new(staff.who.actor.clone(), key, operation, request);
     let deed = GiveBack { payment_id, reason, who: staff.who.clone(), actor: actor(&staff)? };
-    let w = staff.frame.w;
     let words = match deed::perform(&staff.app, deed, claim).await {
         Ok(_) => return Ok(Redirect::to("/console/refund-tasks").into_response()),
         Err(Error::Fault(fault)) => return Err(fault.into()),
         Err(Error::Refused(DeedRefusal::Key(_))) => return Err(ConsoleError::FormRefused(language)),
-        Err(Error::Refused(DeedRefusal::Deed(refusal))) => match refusal {
-            GiveBackRefusal::UnknownPayment(_) => return Err(ConsoleError::NotFound(language)),
-            GiveBackRefusal::OtherWay(_) => w.topup_returns.to_owned(),
-            GiveBackRefusal::Gone(_) => w.moment_refunded.to_owned(),
-            GiveBackRefusal::Asked(_) => w.stars_on_their_way.to_owned(),
-            GiveBackRefusal::CaseOpen(_) => w.moment_case_opened.to_owned(),
-            GiveBackRefusal::BoughtSlot(_) => w.stars_bought_slot.to_owned(),
-            GiveBackRefusal::StaysSpent(_) => w.stars_stay_spent.to_owned(),
-            GiveBackRefusal::KeptElsewhere { .. } => w.stars_elsewhere.to_owned(),
-            GiveBackRefusal::Ledger(refusal) => refusals::words(language, None, &refusal.into()),
-        },
+        Err(Error::Refused(DeedRefusal::Deed(GiveBackRefusal::UnknownPayment(_)))) => {
+            return Err(ConsoleError::NotFound(language));
+        }
+        Err(Error::Refused(DeedRefusal::Deed(refusal))) => refusals::give_back(language, &refusal),
     };
-    Err(ConsoleError::Refused(language, StatusCode::CONFLICT, words))
+    Err(ConsoleError::Refused(StatusCode::CONFLICT, words))
 }
 
 fn actor<R>(staff: &Staff<R>) -> Result<Actor, Fault> {

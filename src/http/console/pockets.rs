@@ -20,13 +20,25 @@ pub struct PocketLine {
     pub priority: String,
     pub ends_at: String,
     pub closed: bool,
+    /// It waits for a person's decision or for its way back, and nothing else spends it.
+    pub set_aside: bool,
 }
 
-/// The pockets of a wallet in the order in which they are spent (H3), the closed ones last. None of a wallet that is
+/// What a debit of the wallet can take: what is free in the main pocket, and no more than is available in all. Fees, a
+/// provider's cancel and setting aside take from there only.
+pub fn takeable(balance: &Balance) -> Result<MinorUnits, Fault> {
+    let main = Pocket::main();
+    let in_main = balance.pockets.get(&main).copied().unwrap_or_default();
+    let free = balance.division.free_in(&main, in_main)?;
+    Ok(free.min(balance.available).max(MinorUnits::ZERO))
+}
+
+/// The pockets of a wallet in the order in which they are spent (H3), then what is set aside, which isn't spent at all,
+/// and the closed ones last. None of a wallet that is
 /// in one piece and keeps nothing for anybody.
 pub fn lines(balance: &Balance, currency: &Currency, zone: Tz) -> Result<Vec<PocketLine>, Fault> {
     let division = &balance.division;
-    let main = Pocket::main();
+    let (main, set_aside) = (Pocket::main(), Pocket::set_aside());
     let mut pockets: BTreeSet<&Pocket> = balance.pockets.keys().collect();
     pockets.extend(division.rules.keys());
     pockets.extend(division.promised.keys());
@@ -39,7 +51,8 @@ pub fn lines(balance: &Balance, currency: &Currency, zone: Tz) -> Result<Vec<Poc
         let ends_at = rule.and_then(|rule| rule.ends_at).unwrap_or(DateTime::<Utc>::MAX_UTC);
         let priority = rule.map_or(i16::MAX, |rule| rule.priority);
         let created_at = rule.map_or(DateTime::<Utc>::MAX_UTC, |rule| rule.created_at);
-        (division.closed.contains(*pocket), ends_at, rule.is_none(), priority, created_at, **pocket == main)
+        let never = (division.closed.contains(*pocket), **pocket == set_aside);
+        (never, ends_at, rule.is_none(), priority, created_at, **pocket == main)
     });
     let digits = |amount: MinorUnits| money::digits(amount, currency.exponent);
     pockets
@@ -51,13 +64,18 @@ pub fn lines(balance: &Balance, currency: &Currency, zone: Tz) -> Result<Vec<Poc
                 pocket: pocket.to_string(),
                 balance: digits(amount),
                 held: digits(division.held_of(pocket)),
-                available: digits(division.free_in(pocket, amount)?),
+                available: digits(if *pocket == set_aside {
+                    MinorUnits::ZERO
+                } else {
+                    division.free_in(pocket, amount)?
+                }),
                 priority: rule.map(|rule| rule.priority.to_string()).unwrap_or_default(),
                 ends_at: rule
                     .and_then(|rule| rule.ends_at)
                     .map(|ends_at| money::time(ends_at, zone))
                     .unwrap_or_default(),
                 closed: division.closed.contains(pocket),
+                set_aside: *pocket == set_aside,
             })
         })
         .collect()

@@ -1,8 +1,11 @@
 //! Why the desk says no, in the reader's language and in whole money.
 
 use super::money;
+use super::words::Words;
+use crate::ids::InvalidName;
 use crate::ledger;
 use crate::money::{Currency, MinorUnits};
+use crate::payment::prepaid::GiveBackRefusal;
 use crate::support::{DeedRefusal, Refusal};
 use crate::tenant::Locale;
 
@@ -52,7 +55,7 @@ pub fn words(language: Locale, currency: Option<&Currency>, refusal: &Refusal) -
             say(format!("{id}-soʻrov yoʻq"), format!("заявки {id} нет"), format!("there is no request {id}"))
         }
         Refusal::OwnRequest(_) => {
-            let words = super::words::Words::of(language);
+            let words = Words::of(language);
             words.own_request.to_owned()
         }
         Refusal::NotYours { requested_by, .. } => say(
@@ -71,9 +74,13 @@ pub fn words(language: Locale, currency: Option<&Currency>, refusal: &Refusal) -
             format!("request {request_id} has ended; ask again"),
         ),
         Refusal::RoleTooSmall { needed } => {
-            format!("{} {needed}", super::words::Words::of(language).error_forbidden)
+            let w = Words::of(language);
+            format!("{} {} ({needed})", w.error_forbidden, w.role_name(needed))
         }
-        Refusal::Ledger(other) => other.to_string(),
+        Refusal::Ledger(ledger::Refusal::UnknownTenant { tenant_id, .. }) => {
+            format!("{} {tenant_id}", Words::of(language).error_no_tenant)
+        }
+        Refusal::Ledger(other) => format!("{} {other}", Words::of(language).error_ledger),
     }
 }
 
@@ -81,6 +88,34 @@ pub fn words(language: Locale, currency: Option<&Currency>, refusal: &Refusal) -
 pub fn deed_words(language: Locale, currency: Option<&Currency>, refusal: &DeedRefusal) -> String {
     match refusal {
         DeedRefusal::Desk(refusal) => words(language, currency, refusal),
-        DeedRefusal::Key(_) => super::words::Words::of(language).error_form.to_owned(),
+        DeedRefusal::Key(_) => Words::of(language).error_form.to_owned(),
+    }
+}
+
+/// Why a payment isn't given back.
+pub fn give_back(language: Locale, refusal: &GiveBackRefusal) -> String {
+    let w = Words::of(language);
+    let words = match refusal {
+        GiveBackRefusal::UnknownPayment(_) => w.error_not_found,
+        GiveBackRefusal::OtherWay(_) => w.topup_returns,
+        GiveBackRefusal::Gone(_) => w.moment_refunded,
+        GiveBackRefusal::Asked(_) => w.stars_on_their_way,
+        GiveBackRefusal::CaseOpen(_) => w.stars_in_case,
+        GiveBackRefusal::BoughtSlot(_) => w.stars_bought_slot,
+        GiveBackRefusal::StaysSpent(_) => w.stars_stay_spent,
+        GiveBackRefusal::KeptElsewhere { .. } => w.stars_elsewhere,
+        GiveBackRefusal::Ledger(refusal) => return self::words(language, None, &refusal.clone().into()),
+    };
+    words.to_owned()
+}
+
+/// Why a name or a text that was typed in isn't one.
+pub fn name(language: Locale, error: &InvalidName) -> String {
+    let w = Words::of(language);
+    match error.what {
+        "reason" | "the reason" => w.rule_reason.to_owned(),
+        "tenant_id" | "the tenant" => w.rule_tenant.to_owned(),
+        _ if language == Locale::En => format!("{} {}", error.what, error.rule),
+        _ => w.error_fields.to_owned(),
     }
 }

@@ -9,11 +9,14 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::desk::{deed, form_key};
-use super::money;
 use super::page::{ConsoleError, Frame, show};
 use super::session::{Agent, Approver, AtLeast, SignedForm, Staff, Viewer};
+use super::words::Words;
+use super::{money, refusals};
+use crate::fault::Error;
 use crate::idempotency::{Claim, Key};
 use crate::ids::Reason;
+use crate::ledger::{self, Kind};
 use crate::support::{Deed, Request, RequestQuery, list_requests};
 
 const PAGE_ROWS: i64 = 50;
@@ -37,6 +40,10 @@ struct ListPage {
 }
 
 impl ListPage {
+    fn reason(&self, request: &Request) -> String {
+        reason_words(self.frame.w, request)
+    }
+
     fn status(&self, request: &Request) -> &'static str {
         self.frame.w.request_status(request.status(self.now))
     }
@@ -76,6 +83,19 @@ struct RequestPage {
     waiting: bool,
     own: bool,
     form_key: String,
+    /// What the wallet has now.
+    balance: String,
+    available: String,
+    /// What can still be given back of the row that it gives back.
+    left: Option<String>,
+    /// What approving it now would do.
+    outlook: Option<Outlook>,
+}
+
+/// What approving would do: the balance after it and how many overdue dues it pays, or why it would be refused.
+enum Outlook {
+    Posts { after: String, dues_paid: usize },
+    Refused(String),
 }
 
 impl RequestPage {
@@ -86,6 +106,20 @@ impl RequestPage {
     fn time(at: &DateTime<Utc>) -> String {
         money::time(*at, super::health::OFFICE_ZONE)
     }
+
+    /// An adjustment's reason is a code of a list.
+    fn reason(&self) -> String {
+        reason_words(self.frame.w, &self.request)
+    }
+}
+
+/// The reason of a request in the reader's language: a code of a list for an adjustment, free words for a refund.
+pub fn reason_words(w: &'static Words, request: &Request) -> String {
+    let known = super::tenant::reasons(w).into_iter().find(|(reason, _)| reason.as_str() == request.reason);
+    match known {
+        Some((_, name)) if request.kind == Kind::Adjustment => name.to_owned(),
+        Some(_) | None => request.reason.clone(),
+    }
 }
 
 /// One request.
@@ -95,8 +129,40 @@ pub async fn page(staff: Staff<Viewer>, Path(request_id): Path<String>) -> Resul
     let query = RequestQuery { request_id: Some(request_id), limit: 1, ..RequestQuery::default() };
     let mut conn = staff.app.db.pool().acquire().await?;
     let request = list_requests(&mut conn, &query).await?.pop().ok_or_else(not_found)?;
-    let status = request.status(staff.app.clock.now());
+    let now = staff.app.clock.now();
+    let status = request.status(now);
+    let (tenant_id, currency) = (&request.tenant_id, &request.currency);
+    let has = ledger::balance(&mut conn, tenant_id, &currency.code, None, now).await?;
+    let (balance, available) = has.map(|has| (has.balance, has.available)).unwrap_or_default();
+    let left = match request.original_seq {
+        None => None,
+        Some(seq) => {
+            let back = ledger::given_back(&mut conn, tenant_id, &currency.code, seq).await?;
+            ledger::row(&mut conn, tenant_id, &currency.code, seq)
+                .await?
+                .and_then(|row| row.amount.checked_add(back)?.checked_neg())
+                .map(|left| money::text(left, currency))
+        }
+    };
+    drop(conn);
+    let outlook = if status == "waiting" {
+        match staff.desk().rehearse_approval(&staff.app.db, &staff.app.clock, &request).await {
+            Ok(rehearsal) => {
+                Some(Outlook::Posts { after: money::text(rehearsal.after, currency), dues_paid: rehearsal.dues_paid })
+            }
+            Err(Error::Refused(refusal)) => {
+                Some(Outlook::Refused(refusals::words(staff.language(), Some(currency), &refusal)))
+            }
+            Err(Error::Fault(fault)) => return Err(fault.into()),
+        }
+    } else {
+        None
+    };
     show(&RequestPage {
+        balance: money::text(balance, currency),
+        available: money::text(available, currency),
+        left,
+        outlook,
         own: request.requested_by == staff.who.actor,
         waiting: status == "waiting",
         status: staff.frame.w.request_status(status),
@@ -127,8 +193,8 @@ async fn decide<R: AtLeast>(
     let note = match fields.note.trim() {
         "" => None,
         text => Some(Reason::parse(text).map_err(|error| {
-            let words = format!("{}: {}", staff.frame.w.note, error.rule);
-            ConsoleError::Refused(language, StatusCode::BAD_REQUEST, words)
+            let words = format!("{}: {}", staff.frame.w.note, refusals::name(language, &error));
+            ConsoleError::Refused(StatusCode::BAD_REQUEST, words)
         })?),
     };
     let request = json!({ "note": note.as_ref().map(Reason::as_str) });

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::money;
 use super::page::{ConsoleError, Frame, show};
 use super::session::{Staff, Viewer};
-use crate::inquiry::{Hits, PaymentLine, RowHit, Search, search};
+use crate::inquiry::{Hits, OrderHit, PaymentLine, RowHit, Search, search};
 use crate::money::day_begins_at;
 
 /// What is looked for.
@@ -33,6 +33,8 @@ struct SearchPage {
     amount: String,
     day: String,
     asked: bool,
+    /// What has to be said as well, when what was said doesn't suffice.
+    lacks: Option<&'static str>,
     hits: Hits,
 }
 
@@ -43,6 +45,14 @@ impl SearchPage {
 
     fn row_money(row: &RowHit) -> String {
         Self::money(&row.amount, &row.currency, &row.exponent)
+    }
+
+    fn order_money(order: &OrderHit) -> String {
+        Self::money(&order.amount, &order.currency, &order.exponent)
+    }
+
+    fn payment_state(&self, payment: &PaymentLine) -> &'static str {
+        super::tenant::payment_state(self.frame.w, payment)
     }
 
     fn payment_money(payment: &PaymentLine) -> String {
@@ -58,9 +68,7 @@ pub fn day(text: &str) -> Option<NaiveDate> {
 
 /// The start page.
 pub async fn page(staff: Staff<Viewer>, Query(query): Query<SearchQuery>) -> Result<Response, ConsoleError> {
-    let language = staff.language();
-    let wrong =
-        |field: &str, rule: &str| ConsoleError::Refused(language, StatusCode::BAD_REQUEST, format!("{field}: {rule}"));
+    let wrong = |field: &str, rule: &str| ConsoleError::Refused(StatusCode::BAD_REQUEST, format!("{field}: {rule}"));
     let amount = match query.amount.trim() {
         "" => None,
         text => {
@@ -84,5 +92,10 @@ pub async fn page(staff: Staff<Viewer>, Query(query): Query<SearchQuery>) -> Res
     } else {
         Hits::default()
     };
-    show(&SearchPage { frame: staff.frame, q: query.q, amount: query.amount, day: query.day, asked, hits })
+    let lacks = match (amount.is_some(), day.is_some()) {
+        (true, false) => Some(staff.frame.w.search_lacks_day),
+        (false, true) => Some(staff.frame.w.search_lacks_amount),
+        (true, true) | (false, false) => None,
+    };
+    show(&SearchPage { frame: staff.frame, q: query.q, amount: query.amount, day: query.day, asked, lacks, hits })
 }

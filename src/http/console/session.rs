@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Request, header};
+use axum::http::{HeaderMap, Method, Request, Uri, header};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -88,7 +88,7 @@ impl<R: AtLeast> FromRequestParts<Arc<App>> for Staff<R> {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ConsoleError> {
         let language = language(&parts.headers);
-        let here = parts.uri.path_and_query().map_or("/console", axum::http::uri::PathAndQuery::as_str).to_owned();
+        let here = here(&parts.method, &parts.uri, &parts.headers);
         let needed = || ConsoleError::LoginNeeded { next: here.clone() };
         let token = cookie(&parts.headers, SESSION_COOKIE).ok_or_else(needed)?;
         let mut conn = app.db.pool().acquire().await?;
@@ -142,24 +142,78 @@ impl<R: AtLeast, T: DeserializeOwned> FromRequest<Arc<App>> for SignedForm<R, T>
             Err(ConsoleError::LoginNeeded { .. }) => return Err(ConsoleError::FormRefused(language)),
             staff => staff?,
         };
-        let refused = || ConsoleError::FormRefused(language);
-        if !same_site(&parts.headers) {
-            return Err(refused());
-        }
-        let bytes = form_bytes(&parts.headers, body).await.ok_or_else(refused)?;
-        // What isn't UTF-8 would be stored as question marks.
-        let pairs: Vec<(String, String)> = serde_urlencoded::from_bytes(&bytes).map_err(|_| refused())?;
-        if pairs.iter().any(|(_, value)| value.contains('\u{fffd}')) {
-            return Err(refused());
-        }
-        let signature: Signature = serde_urlencoded::from_bytes(&bytes).map_err(|_| refused())?;
-        if !staff.session.owns_form(&signature.csrf_token) {
-            return Err(refused());
-        }
-        let fields = serde_urlencoded::from_bytes(&bytes)
-            .map_err(|error| ConsoleError::Refused(language, axum::http::StatusCode::BAD_REQUEST, error.to_string()))?;
-        Ok(Self { staff, fields })
+        let why = match signed::<T>(&parts.headers, body, &staff.session).await {
+            Ok(fields) => return Ok(Self { staff, fields }),
+            Err(NotSigned::Fields) => {
+                let words = staff.frame.w.error_fields.to_owned();
+                return Err(ConsoleError::Refused(axum::http::StatusCode::BAD_REQUEST, words));
+            }
+            Err(NotSigned::Form(why)) => why,
+        };
+        // Somebody who is logged in sent what none of their pages has: that is worth knowing.
+        let words = format!("{} {}: {why}", parts.method, parts.uri.path());
+        let line = crate::audit::Line { action: "form", allowed: false, tenant_id: None, words };
+        crate::audit::write_alone(&app.db, &app.clock, &staff.who, &line).await?;
+        Err(ConsoleError::FormRefused(language))
     }
+}
+
+/// Why a form isn't taken.
+enum NotSigned {
+    /// It isn't this session's.
+    Form(&'static str),
+    /// It is, and one of its fields is missing or has the wrong shape.
+    Fields,
+}
+
+async fn signed<T: DeserializeOwned>(headers: &HeaderMap, body: Body, session: &LoggedIn) -> Result<T, NotSigned> {
+    if !same_site(headers) {
+        return Err(NotSigned::Form("the form came from another site"));
+    }
+    let bytes = form_bytes(headers, body).await.ok_or(NotSigned::Form("the body is no form, or too long"))?;
+    // What isn't UTF-8 would be stored as question marks.
+    let unreadable = NotSigned::Form("the form can't be read");
+    let Ok(pairs) = serde_urlencoded::from_bytes::<Vec<(String, String)>>(&bytes) else { return Err(unreadable) };
+    if pairs.iter().any(|(_, value)| value.contains('\u{fffd}')) {
+        return Err(unreadable);
+    }
+    match serde_urlencoded::from_bytes::<Signature>(&bytes) {
+        Ok(signature) if session.owns_form(&signature.csrf_token) => {}
+        Ok(_) | Err(_) => return Err(NotSigned::Form("the form doesn't carry the session's token")),
+    }
+    serde_urlencoded::from_bytes(&bytes).map_err(|_| NotSigned::Fields)
+}
+
+/// A path of ours, or the start page: nobody is led elsewhere.
+pub fn own_path(path: &str) -> &str {
+    let ours = path == "/console" || path.starts_with("/console/") || path.starts_with("/console?");
+    if ours && !path.contains('\\') && !path.contains(char::is_control) { path } else { "/console" }
+}
+
+/// The page that somebody is at, for the way back to it: this one, or for a form the one it was sent from. A page that
+/// only a form leads to can't be asked for by its address.
+pub fn here(method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
+    if method == Method::GET || method == Method::HEAD {
+        return uri.path_and_query().map_or("/console", axum::http::uri::PathAndQuery::as_str).to_owned();
+    }
+    let sent_from = headers
+        .get(header::REFERER)
+        .and_then(|from| from.to_str().ok())
+        .and_then(|from| from.split_once("://"))
+        .and_then(|(_, rest)| rest.find('/').and_then(|at| rest.get(at..)))
+        .map(own_path);
+    if let Some(page) = sent_from
+        && super::is_page(page.split(['?', '#']).next().unwrap_or_default())
+    {
+        return page.to_owned();
+    }
+    // The nearest page above it: a tenant's for what is done to the tenant.
+    let mut path = uri.path();
+    while !super::is_page(path) {
+        let Some((above, _)) = path.rsplit_once('/') else { return "/console".to_owned() };
+        path = above;
+    }
+    path.to_owned()
 }
 
 /// The bytes of a form; none when the body is something else or too long.
@@ -173,12 +227,16 @@ pub async fn form_bytes(headers: &HeaderMap, body: Body) -> Option<axum::body::B
 }
 
 /// Browsers say where a request comes from; one from another site is refused even with the right token.
+///
+/// `Sec-Fetch-Site` compares what the browser itself sees, so it is right behind any proxy. A browser sends it by
+/// https (and to this machine); else `Origin` is compared with `Host`, which a proxy has to hand on.
 pub fn same_site(headers: &HeaderMap) -> bool {
-    let ours = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin" || site == "none");
-    // Sent with every form, also where the page came by http and the other header doesn't.
+    if let Some(site) = headers.get("sec-fetch-site") {
+        return site == "same-origin" || site == "none";
+    }
     let from = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
     let here = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    ours && from.is_none_or(|origin| origin.split_once("://").is_some_and(|(_, host)| host == here))
+    from.is_none_or(|origin| origin.split_once("://").is_some_and(|(_, host)| host == here))
 }
 
 /// A cookie's value.

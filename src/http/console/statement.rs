@@ -4,29 +4,32 @@ use askama::Template;
 use axum::extract::{Path, Query};
 use axum::http::StatusCode;
 use axum::response::Response;
-use chrono::{DateTime, Days, NaiveDate, Utc};
+use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use serde::Deserialize;
 
 use super::money;
 use super::page::{ConsoleError, download, show};
+use super::rows::{self, Asked};
 use super::session::{Staff, Viewer};
 use super::words::Words;
 use crate::export::text::cell;
 use crate::fault::Fault;
 use crate::ids::TenantId;
 use crate::ledger::{self, PostedRow, StatementQuery};
-use crate::money::{Currency, CurrencyCode, MinorUnits, day_begins_at, local_day};
+use crate::money::{Currency, CurrencyCode, MinorUnits, local_day};
 use crate::tenant::{self, Tenant};
 
 /// The most rows of one statement. More is for `hamyon export`.
 const ROWS_MAX: usize = 10_000;
 const PAGE_ROWS: i64 = 500;
 
-/// Which wallet, and which days, both included.
+/// Which wallet, which kind of row, and which days, both included.
 #[derive(Debug, Deserialize)]
 pub struct StatementParameters {
     currency: Option<String>,
+    #[serde(default)]
+    kind: String,
     #[serde(default)]
     from: String,
     #[serde(default)]
@@ -36,8 +39,7 @@ pub struct StatementParameters {
 struct Statement {
     tenant: Tenant,
     currency: Currency,
-    from: NaiveDate,
-    to: NaiveDate,
+    asked: Asked,
     opening: MinorUnits,
     closing: MinorUnits,
     rows: Vec<PostedRow>,
@@ -57,38 +59,31 @@ async fn read(
     let tenant = tenant::find(&mut conn, &tenant_id).await?.ok_or_else(not_found)?;
     let zone = tenant.time_zone.zone();
     let today = local_day(staff.app.clock.now(), zone);
-    let day = |text: &str, otherwise: NaiveDate| match text.trim() {
-        "" => Ok(otherwise),
-        text => super::search::day(text).ok_or_else(|| {
-            let words = format!("{text}: 2026-12-01");
-            ConsoleError::Refused(language, StatusCode::BAD_REQUEST, words)
-        }),
-    };
-    let to = day(&parameters.to, today)?;
-    let from = day(&parameters.from, to.checked_sub_days(Days::new(31)).unwrap_or(to))?;
-    let begins = day_begins_at(from, zone);
-    let ends = day_begins_at(to.checked_add_days(Days::new(1)).unwrap_or(to), zone);
+    let asked = Asked::parse(language, &parameters.kind, &parameters.from, &parameters.to)?.bounded(today);
+    let (from, to) = (asked.from.unwrap_or(today), asked.to.unwrap_or(today));
     // The balance a moment before the first day: its last row is where the statement begins.
-    let before = begins.checked_sub_signed(chrono::TimeDelta::microseconds(1)).unwrap_or(begins);
+    let before = rows::begins(from, zone).1;
     let opening = ledger::balance(&mut conn, &tenant_id, &code, Some(before), before).await?;
     let (opening, mut after_seq) = opening.map_or((MinorUnits::ZERO, 0), |balance| (balance.balance, balance.seq));
+    let last = rows::last_moment(to, zone);
+    let closing = ledger::balance(&mut conn, &tenant_id, &code, Some(last), last).await?;
+    let (closing, last_seq) = closing.map_or((MinorUnits::ZERO, 0), |balance| (balance.balance, balance.seq));
     let mut rows: Vec<PostedRow> = Vec::new();
     loop {
-        let query = StatementQuery { after_seq, limit: PAGE_ROWS, kind: None, pocket: None };
+        let query = StatementQuery { after_seq, limit: PAGE_ROWS, kind: asked.kind.clone(), pocket: None };
         let page = ledger::statement(&mut conn, &tenant_id, &code, &query).await?;
-        let ended = page.rows.iter().any(|row| row.recorded_at >= ends);
-        rows.extend(page.rows.into_iter().filter(|row| row.recorded_at < ends));
+        let ended = page.rows.iter().any(|row| row.seq > last_seq);
+        rows.extend(page.rows.into_iter().filter(|row| row.seq <= last_seq));
         if rows.len() > ROWS_MAX {
-            let words = format!("{ROWS_MAX}+; hamyon export");
-            return Err(ConsoleError::Refused(language, StatusCode::UNPROCESSABLE_ENTITY, words));
+            let words = staff.frame.w.error_statement_long.to_owned();
+            return Err(ConsoleError::Refused(StatusCode::UNPROCESSABLE_ENTITY, words));
         }
         match page.next_after_seq {
             Some(next) if !ended => after_seq = next,
             _ => break,
         }
     }
-    let closing = rows.last().map_or(opening, |row| row.balance_after);
-    Ok(Statement { tenant, currency, from, to, opening, closing, rows })
+    Ok(Statement { tenant, currency, asked, opening, closing, rows })
 }
 
 /// CSV (RFC 4180), UTF-8.
@@ -125,7 +120,10 @@ pub async fn csv(
     let bytes =
         writer.into_inner().map_err(|error| Fault::new("a statement can't be written").because(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|error| Fault::new("a statement is not UTF-8").because(error))?;
-    let name = format!("{}-{}-{}.csv", statement.currency.code, statement.from, statement.to);
+    let (asked, code) = (&statement.asked, &statement.currency.code);
+    let kind = asked.kind.as_ref().map(|kind| format!("-{kind}")).unwrap_or_default();
+    let day = |day: Option<chrono::NaiveDate>| day.map(|day| format!("-{day}")).unwrap_or_default();
+    let name = format!("{code}{kind}{}{}.csv", day(asked.from), day(asked.to));
     Ok(download(&name, "text/csv; charset=utf-8", text))
 }
 
@@ -142,6 +140,10 @@ struct StatementPage {
 impl StatementPage {
     fn money(&self, amount: &MinorUnits) -> String {
         money::text(*amount, &self.statement.currency)
+    }
+
+    fn kind(&self) -> String {
+        self.statement.asked.kind.as_ref().map(|kind| self.w.kind_name(kind.as_str()).to_owned()).unwrap_or_default()
     }
 
     fn digits(&self, amount: &MinorUnits) -> String {

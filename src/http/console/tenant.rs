@@ -1,6 +1,8 @@
 //! Everything about one tenant on one page. Each part reads a bounded number of rows, so the page of a wallet with
 //! a million rows is as quick as any.
 
+use std::collections::BTreeMap;
+
 use askama::Template;
 use axum::extract::{Path, Query};
 use axum::response::Response;
@@ -14,31 +16,45 @@ use super::holds::HoldLine;
 use super::money;
 use super::page::{ConsoleError, Frame, show};
 use super::pockets::{self, PocketLine};
+use super::rows::{self, Asked, Page, Place};
 use super::session::{Staff, Viewer};
-use super::words::{month_name, why_overdue};
+use super::words::{Words, month_name, waits_for_older, why_overdue};
 use crate::fault::Fault;
 use crate::fee::{self, UnpaidDue};
 use crate::hold::{self, HoldQuery};
 use crate::ids::TenantId;
-use crate::inquiry::{self, DueLine, PaymentLine};
-use crate::ledger::{self, Kind, PostedRow, StatementQuery};
-use crate::money::{Currency, MinorUnits};
+use crate::inquiry::{self, DueLine, PaymentLine, Point};
+use crate::ledger;
+use crate::money::{Currency, CurrencyCode, MinorUnits, local_day};
 use crate::support::{AdjustmentReason, Request, RequestQuery, list_requests};
 use crate::tenant::{self, Locale, Tenant};
 
-/// Rows of a page.
-const PAGE_ROWS: i64 = 25;
 /// The newest holds that are shown.
 const HOLDS_SHOWN: i64 = 20;
 /// The kinds that the ledger has rules for.
-const KINDS: [&str; 8] =
-    ["top_up", "top_up_reversal", "subscription_fee", "hold_charge", "refund", "grant", "expiry", "adjustment"];
+const KINDS: [&str; 9] = [
+    "top_up",
+    "top_up_reversal",
+    "subscription_fee",
+    "hold_charge",
+    "booking",
+    "refund",
+    "grant",
+    "expiry",
+    "adjustment",
+];
 
 /// Which part of the statement.
 #[derive(Debug, Deserialize)]
 pub struct TenantQuery {
     currency: Option<String>,
-    kind: Option<String>,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    from: String,
+    #[serde(default)]
+    to: String,
+    before: Option<i64>,
     after: Option<i64>,
 }
 
@@ -64,13 +80,15 @@ struct TenantPage {
     holds: Vec<HoldLine>,
     overdue_since: Option<String>,
     why: Vec<String>,
-    rows: Vec<PostedRow>,
+    page: Page,
     kinds: Vec<&'static str>,
-    kind: String,
-    after: i64,
-    next_after: Option<i64>,
+    asked: Asked,
+    /// The days of the statement to take along.
+    taken: Asked,
     line: String,
     zero: i128,
+    /// The chart in words.
+    curve: String,
     payments: Vec<PaymentLine>,
     dues: Vec<DueLine>,
     requests: Vec<Request>,
@@ -89,6 +107,15 @@ impl TenantPage {
 
     fn columns(amount: &i64, currency: &str, exponent: &i16) -> String {
         money::of_columns(*amount, currency, *exponent)
+    }
+
+    fn kind(&self) -> String {
+        self.asked.kind.as_ref().map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// What is asked for, in an address.
+    fn question(&self, asked: &Asked) -> String {
+        self.currency.as_ref().map_or_else(String::new, |currency| asked.question(&currency.code))
     }
 
     fn request_amount(request: &Request) -> String {
@@ -113,7 +140,7 @@ impl TenantPage {
 }
 
 /// What became of a payment.
-pub fn payment_state(w: &'static super::words::Words, payment: &PaymentLine) -> &'static str {
+pub fn payment_state(w: &'static Words, payment: &PaymentLine) -> &'static str {
     match (payment.performed_at, payment.cancelled_at) {
         (Some(_), Some(_)) => w.state_refunded,
         (Some(_), None) => w.state_performed,
@@ -123,7 +150,7 @@ pub fn payment_state(w: &'static super::words::Words, payment: &PaymentLine) -> 
 }
 
 /// The reasons of an adjustment in a language.
-pub fn reasons(w: &'static super::words::Words) -> Vec<(AdjustmentReason, &'static str)> {
+pub fn reasons(w: &'static Words) -> Vec<(AdjustmentReason, &'static str)> {
     AdjustmentReason::ALL
         .into_iter()
         .map(|reason| {
@@ -141,7 +168,8 @@ pub fn reasons(w: &'static super::words::Words) -> Vec<(AdjustmentReason, &'stat
         .collect()
 }
 
-/// Why fees are unpaid: what each of the oldest needs, and what there is.
+/// Why fees are unpaid: what each of the oldest needs, and what there is that fees can take. A due waits for the one
+/// before it in its wallet, even when there is enough for itself alone.
 async fn why_unpaid(
     conn: &mut PgConnection,
     language: Locale,
@@ -150,20 +178,40 @@ async fn why_unpaid(
     now: DateTime<Utc>,
 ) -> Result<Vec<String>, Fault> {
     let mut why = Vec::new();
+    let mut first_of: BTreeMap<CurrencyCode, (String, bool)> = BTreeMap::new();
     for due in unpaid.iter().take(5) {
         let has = ledger::balance(conn, tenant_id, &due.fee.currency, None, now).await?;
+        let has = has.as_ref().map(pockets::takeable).transpose()?.unwrap_or_default();
         let of = Currency { code: due.fee.currency.clone(), exponent: due.fee.exponent };
         let day = due.fee.month.first_day();
         let month = month_name(language, chrono::Datelike::year(&day), chrono::Datelike::month(&day));
-        why.push(why_overdue(
-            language,
-            &month,
-            &format!("#{}", due.fee.subscription_id),
-            &money::text(due.fee.amount, &of),
-            &money::text(has.map(|balance| balance.available).unwrap_or_default(), &of),
-        ));
+        let plan = format!("#{}", due.fee.subscription_id);
+        let enough = has >= due.fee.amount;
+        let (needs, has) = (money::text(due.fee.amount, &of), money::text(has, &of));
+        let mut line = why_overdue(language, &month, &plan, &needs, &has);
+        match first_of.get(&due.fee.currency) {
+            Some((older, false)) if enough => line = format!("{line}. {}", waits_for_older(language, older)),
+            None if enough => line = format!("{line}. {}", Words::of(language).due_with_next_credit),
+            Some(_) | None => {}
+        }
+        first_of.entry(due.fee.currency.clone()).or_insert_with(|| (format!("{month} ({plan})"), enough));
+        why.push(line);
     }
     Ok(why)
+}
+
+/// The balance over time in words: where it began, the lowest, the highest, and where it is.
+fn in_words(w: &'static Words, points: &[Point], currency: &Currency, zone: Tz) -> String {
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return String::new() };
+    let lowest = points.iter().min_by_key(|point| point.balance).unwrap_or(first);
+    let highest = points.iter().max_by_key(|point| point.balance).unwrap_or(first);
+    [(w.curve_first, first), (w.curve_lowest, lowest), (w.curve_highest, highest), (w.curve_last, last)]
+        .iter()
+        .map(|(name, point)| {
+            format!("{name} {} ({})", money::text(point.balance, currency), money::time(point.at, zone))
+        })
+        .collect::<Vec<_>>()
+        .join(" · ")
 }
 
 /// The page.
@@ -213,28 +261,20 @@ pub async fn page(
     let unpaid = fee::overdue_of(&mut conn, &tenant_id).await?;
     let why = why_unpaid(&mut conn, language, &tenant_id, &unpaid, now).await?;
 
-    let kind = query.kind.as_deref().filter(|kind| !kind.is_empty()).and_then(|kind| Kind::parse(kind).ok());
-    let (mut rows, mut next_after, mut after) = (Vec::new(), None, 0);
-    let (mut line, mut zero) = (String::new(), 0);
-    if let Some(currency) = &currency {
-        let last = inquiry::last_seq(&mut conn, &tenant_id, &currency.code).await?;
+    let asked = Asked::parse(language, &query.kind, &query.from, &query.to)?;
+    let place = match (query.before, query.after) {
+        (Some(seq), _) => Place::Before(seq),
+        (None, Some(seq)) => Place::After(seq.max(0)),
         // The newest rows come first to the eye, so the page opens at the end.
-        let newest = last.saturating_sub(PAGE_ROWS).max(0);
-        after = match (query.after, &kind) {
-            (Some(after), _) => after.max(0),
-            (None, None) => newest,
-            (None, Some(kind)) => {
-                inquiry::before_newest_of_kind(&mut conn, &tenant_id, &currency.code, kind.as_str(), PAGE_ROWS).await?
-            }
-        };
-        let asked = StatementQuery { after_seq: after, limit: PAGE_ROWS, kind: kind.clone(), pocket: None };
-        let page = ledger::statement(&mut conn, &tenant_id, &currency.code, &asked).await?;
-        rows = page.rows;
-        rows.reverse();
-        next_after = page.next_after_seq;
+        (None, None) => Place::End,
+    };
+    let (mut page, mut line, mut zero, mut curve) = (Page::default(), String::new(), 0, String::new());
+    if let Some(currency) = &currency {
+        page = rows::page(&mut conn, &tenant_id, &currency.code, &asked, place, zone).await?;
         let points = inquiry::history(&mut conn, &tenant_id, &currency.code).await?;
         line = balance_line(&points);
         zero = zero_line(&points);
+        curve = in_words(w, &points, currency, zone);
     }
     let requests = RequestQuery { tenant_id: Some(tenant_id.clone()), limit: 10, ..RequestQuery::default() };
     show(&TenantPage {
@@ -244,13 +284,13 @@ pub async fn page(
         holds,
         overdue_since: unpaid.first().map(|due| money::time(due.overdue_at, zone)),
         why,
-        rows,
+        page,
         kinds: KINDS.to_vec(),
-        kind: kind.map(|kind| kind.to_string()).unwrap_or_default(),
-        after,
-        next_after,
+        taken: asked.bounded(local_day(now, zone)),
+        asked,
         line,
         zero,
+        curve,
         payments: inquiry::payments_of(&mut conn, &tenant_id, None, 20).await?,
         dues: inquiry::dues_of(&mut conn, &tenant_id, 24).await?,
         requests: list_requests(&mut conn, &requests).await?,

@@ -99,8 +99,8 @@ pub async fn replay(
     match replayed {
         Ok(Replay::Queued) => Ok(Redirect::to("/console/webhooks?state=waiting").into_response()),
         Ok(Replay::EndpointOff) => {
-            let words = format!("endpoint {endpoint_id}: off");
-            Err(ConsoleError::Refused(language, StatusCode::CONFLICT, words))
+            let words = staff.frame.w.error_endpoint_off.to_owned();
+            Err(ConsoleError::Refused(StatusCode::CONFLICT, words))
         }
         Ok(Replay::Unknown) => Err(not_found()),
         Err(Error::Fault(fault)) => Err(fault.into()),

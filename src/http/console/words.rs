@@ -4,6 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::hold::{EndedBy, Hold};
+use crate::jobs::Job;
 use crate::tenant::Locale;
 
 macro_rules! words {
@@ -338,6 +339,109 @@ words! {
     tokens_cached: "Keshdan tokenlar" | "Токенов из кеша" | "Tokens from cache";
     cost_micro: "Narxi, mikrodollar" | "Стоимость, микродолларов" | "Cost, micro-dollars";
     paid_by_rows: "Toʻlagan qatorlar" | "Оплачено строками" | "Paid by rows";
+    from_day: "Boshlab" | "С" | "From";
+    to_day: "Gacha" | "По" | "To";
+    error_kind: "Bunday tur boʻlmaydi (a-z, 0-9, _):" | "Такого вида не бывает (a-z, 0-9, _):" | "There can be no such kind (a-z, 0-9, _):";
+    error_day: "Bu kun emas:" | "Это не день:" | "This is no day:";
+    error_days_reversed: "Birinchi kun oxirgisidan keyin:" | "Первый день позже последнего:" | "The first day is after the last one:";
+    error_statement_long: "10 000 qatordan koʻp: kunlarni kamaytiring yoki hamyon export dan foydalaning." | "Больше 10 000 строк: возьмите меньше дней или hamyon export." | "More than 10,000 rows: take fewer days, or hamyon export.";
+    error_fields: "Shaklda maydon yetishmaydi yoki undagi yozuv notoʻgʻri." | "В форме не хватает поля, или в нём не то." | "The form lacks a field, or one of them can't be read.";
+    error_method: "Bu sahifaga faqat undagi tugma orqali kiriladi." | "Сюда ведёт только кнопка на странице." | "Only a button of a page leads here.";
+    error_address: "Manzilda oʻqib boʻlmaydigan narsa bor." | "В адресе есть то, что нельзя прочитать." | "The address has something in it that can't be read.";
+    error_late: "Javob kechikmoqda. Birozdan keyin qayta urining." | "Ответ задерживается. Попробуйте чуть позже." | "The answer takes too long. Try again in a moment.";
+    rule_reason: "1–500 belgi, boshqaruv belgilarisiz" | "от 1 до 500 знаков без управляющих" | "1 to 500 characters without control characters";
+    rule_tenant: "Bunday mijoz raqami boʻlmaydi." | "Такого номера клиента не бывает." | "There can be no such tenant id.";
+    rule_amount: "summa emas yoki valyutada bunday kasr yoʻq:" | "не сумма, или у валюты нет таких долей:" | "no amount, or the currency has no such digits:";
+    role_viewer: "kuzatuvchi" | "наблюдатель" | "viewer";
+    role_agent: "agent" | "агент" | "agent";
+    role_approver: "tasdiqlovchi" | "утверждающий" | "approver";
+    role_admin: "administrator" | "администратор" | "admin";
+    case_tenant_with_keep: "Mijoz faqat «Qoldirish» bilan yoziladi." | "Клиент указывается только вместе с «Оставить»." | "A tenant goes with \"Keep it\" only.";
+    resolution_refund: "toʻlovchiga qaytarildi" | "возвращено плательщику" | "given back";
+    resolution_keep: "qoldirildi" | "оставлено" | "kept";
+    resolution_closed: "yopildi" | "закрыто" | "closed";
+    stars_in_case: "Toʻlov puli chetga olingan, uning ishi ochiq: avval uni hal qiling («Odam kerak»)." | "Деньги платежа отложены, и его дело открыто: сначала решите его («Нужен человек»)." | "The money of the payment is set aside and its case is open: resolve that first (\"Needs a person\").";
+    topup_bought_slot: "Toʻlov vaqt sotib olgan va band qilish turibdi: bekor qilish -31007 bilan rad etiladi. Avval band qilishni bekor qilib, pulni hamyonga qaytaring." | "Платёж купил слот, и бронь стоит: отмена получит -31007. Сначала отмените бронь с возвратом в кошелёк." | "The payment bought a slot and its booking stands: the cancel would be refused with -31007. Cancel the booking into the wallet first.";
+    topup_stays_spent: "Toʻlov olgan band qilish pulsiz bekor qilingan: bekor qilish -31007 bilan rad etiladi. Avval uning qatorini hamyonga qaytaring." | "Бронь, которую купил платёж, отменена без возврата: отмена получит -31007. Сначала верните её строку в кошелёк." | "The booking that the payment bought was cancelled without giving the money back: the cancel would be refused with -31007. Refund the booking's row into the wallet first.";
+    rule_reversal_asked: "B5: toʻlov bizning soʻrovimiz bilan toʻlovchiga qaytdi; puli chetga olingan edi." | "B5: платёж вернулся плательщику по нашей просьбе; деньги были отложены." | "B5: the payment went back to its payer because we asked; its money had been set aside.";
+    rule_reversal_unasked: "B5: provayder toʻlovni bizning soʻrovimizsiz qaytarib oldi. U ketgan, shuning uchun pul yetmasa ham yozildi; balans manfiy boʻlishi mumkin." | "B5: провайдер забрал платёж без нашей просьбы. Денег уже нет, поэтому строка записана, даже если их не хватало; баланс мог стать отрицательным." | "B5: the provider took the payment back without our asking. It is gone, so it is booked whether or not there was enough; the balance may have become negative.";
+    due_with_next_credit: "Endi yetarli: keyingi tushum bilan toʻlanadi." | "Теперь хватает: будет оплачено следующим поступлением." | "There is enough now: the next credit pays it.";
+    given_back_in_all: "Jami qaytarilgan" | "Всего возвращено" | "Given back in all";
+    limit_used: "Oxirgi 24 soatda shu hamyonda ishlatilgan:" | "За последние 24 часа в этом кошельке использовано:" | "Used in this wallet in the last 24 hours:";
+    after_approval: "Tasdiqlansa, balans" | "Баланс после одобрения" | "Balance after approval";
+    approval_refused: "Hozir tasdiqlash rad etiladi:" | "Сейчас одобрение будет отклонено:" | "Approving it now would be refused:";
+    pocket_set_aside: "chetga olingan: sarflanmaydi" | "отложено: не тратится" | "set aside: not spent";
+    curve_first: "boshida" | "в начале" | "first";
+    curve_lowest: "eng kam" | "наименьший" | "lowest";
+    curve_highest: "eng koʻp" | "наибольший" | "highest";
+    curve_last: "oxirida" | "в конце" | "last";
+    account: "Hisob" | "Счёт" | "Account";
+    providers_reason: "Provayder sababi (kodi)" | "Причина провайдера (код)" | "Provider's reason (code)";
+    payment_promised: "Provayder toʻlovni vaʼda qilgan, lekin hali oʻtkazmagan: pul bizda yoʻq." | "Провайдер создал платёж, но ещё не провёл его: денег у нас нет." | "The provider has promised the payment and not performed it yet: the money isn't here.";
+    payment_cancelled: "Provayder toʻlovni oʻtkazmay bekor qilgan: pul kelmagan, u toʻlovchida." | "Провайдер отменил платёж, не проведя его: деньги к нам не приходили, они у плательщика." | "The provider cancelled the payment without performing it: the money never came, the payer has it.";
+    payment_test: "Sinov kaliti bilan qilingan toʻlov: u hech qachon pulga aylanmaydi." | "Платёж с тестовым ключом: деньгами он не становится." | "A payment made with the test key: it never becomes money.";
+    search_lacks_day: "Summa kun bilan birga qidiriladi: kunni ham koʻrsating." | "Сумма ищется вместе с днём: укажите и день." | "An amount is looked for together with a day: give the day, too.";
+    search_lacks_amount: "Kun summa bilan birga qidiriladi: summani ham koʻrsating." | "День ищется вместе с суммой: укажите и сумму." | "A day is looked for together with an amount: give the amount, too.";
+    asked_check: "Toʻlash mumkinmi?" | "Можно ли платить?" | "May it be paid?";
+    asked_create: "Toʻlov yaratilsin." | "Создать платёж." | "Create the payment.";
+    asked_perform: "Toʻlov oʻtkazilsin." | "Провести платёж." | "Perform the payment.";
+    asked_cancel: "Toʻlov bekor qilinsin." | "Отменить платёж." | "Cancel the payment.";
+    asked_state: "Toʻlov holati qanday?" | "Каково состояние платежа?" | "How does the payment stand?";
+    asked_receipt: "Soliq cheki." | "Налоговый чек." | "The tax receipt.";
+    asked_other: "Boshqa soʻrov." | "Другой запрос." | "Another question.";
+    answered_yes: "Javobimiz: ha" | "Наш ответ: да" | "We said yes";
+    answered_no: "Rad etdik" | "Мы отказали" | "We refused";
+    action_log_in: "kirish" | "вход" | "login";
+    action_log_out: "chiqish" | "выход" | "logout";
+    action_request_approve: "soʻrov tasdigʻi" | "одобрение заявки" | "approval of a request";
+    action_request_reject: "soʻrov rad etilishi" | "отклонение заявки" | "rejection of a request";
+    action_request_withdraw: "soʻrov qaytarib olinishi" | "отзыв заявки" | "withdrawal of a request";
+    action_give_back: "toʻlovchiga qaytarish" | "возврат плательщику" | "giving a payment back";
+    action_case: "ish hal qilinishi" | "решение дела" | "resolution of a case";
+    action_booking_cancel: "band qilish bekor qilinishi" | "отмена брони" | "cancellation of a booking";
+    action_staff: "xodim hisobi" | "учётная запись" | "an account of the staff";
+    action_token: "dastur kaliti" | "ключ программы" | "a program's token";
+    action_console: "rol yetmaydi" | "не та роль" | "a page above the role";
+    action_form: "begona shakl" | "чужая форма" | "a form of no page of ours";
+    action_replay: "xabarni qayta yuborish" | "повторная отправка" | "sending again";
+    code_hold_over: "ushlab turish muddati tugagan edi" | "время удержания вышло" | "the hold was over";
+    code_overpaid: "buyurtma avval toʻlangan edi" | "заказ уже был оплачен" | "the order had been paid";
+    code_order_over: "buyurtma yopilgan edi" | "заказ был закрыт" | "the order was over";
+    code_differs: "toʻlovchi, summa yoki valyuta boshqa" | "другой плательщик, сумма или валюта" | "another payer, amount or currency";
+    code_unknown_order: "bunday buyurtma yoʻq" | "такого заказа нет" | "no such order";
+    code_wrong_payer: "boshqa odam toʻlayapti" | "платит другой человек" | "another payer";
+    code_wrong_price: "narxi boshqa" | "другая цена" | "another price";
+    code_not_payable: "toʻlab boʻlmaydi" | "оплатить нельзя" | "can't be paid";
+    code_slot_taken: "vaqt band" | "слот занят" | "the slot is taken";
+    code_slot_past: "vaqt oʻtib ketgan" | "слот в прошлом" | "the slot is in the past";
+    code_needs_new_order: "yangi buyurtma kerak" | "нужен новый заказ" | "a new order is needed";
+    error_ledger: "Hisob daftari rad etdi:" | "Книга отказала:" | "The ledger refuses:";
+    error_no_tenant: "Bunday mijoz yoʻq:" | "Такого клиента нет:" | "There is no tenant:";
+    error_endpoint_off: "Bu manzil oʻchirilgan." | "Этот адрес выключен." | "This endpoint is switched off.";
+    event_payment_performed: "toʻlov oʻtdi" | "платёж проведён" | "a payment was performed";
+    event_payment_reversed: "toʻlov qaytdi" | "платёж вернулся" | "a payment went back";
+    event_payment_refund_due: "toʻlov qaytariladi" | "платёж будет возвращён" | "a payment will go back";
+    event_booking_confirmed: "vaqt band qilindi" | "слот забронирован" | "a slot is booked";
+    event_booking_cancelled: "band qilish bekor qilindi" | "бронь отменена" | "a booking is cancelled";
+    event_refund_posted: "mablagʻ qaytarildi" | "возврат проведён" | "a refund is posted";
+    event_fee_charged: "abonent toʻlovi yechildi" | "абонплата списана" | "a fee is charged";
+    event_fee_overdue: "abonent toʻlovi kechikdi" | "абонплата просрочена" | "a fee is overdue";
+    event_fee_reminder: "qarz eslatildi" | "напоминание о долге" | "a fee is reminded of";
+    event_access_suspended: "kirish toʻxtatilsin" | "доступ приостановить" | "access should be suspended";
+    event_access_restored: "kirish tiklandi" | "доступ восстановлен" | "access is restored";
+    event_hold: "band pul haqida" | "о холде" | "about a hold";
+    event_allowance_refilled: "bepul meʼyor toʻldirildi" | "норма пополнена" | "an allowance is refilled";
+    job_payme_sweep: "muddati oʻtgan Payme toʻlovlarini yopish" | "закрывает просроченные платежи Payme" | "times out Payme's promises";
+    job_fee_run: "oylik yechim" | "месячные списания" | "charges the month's fees";
+    job_reminders: "qarz eslatmalari" | "напоминания о долгах" | "reminds of unpaid fees";
+    job_hold_reconcile: "egasiz bandlarni yakunlash" | "завершает брошенные холды" | "ends holds that nobody ended";
+    job_hold_waiting: "navbatda turganini aytish" | "сообщает, что задача в очереди" | "tells who waits in the queue";
+    job_pocket_expiry: "muddati tugagan choʻntaklar" | "списывает просроченные карманы" | "ends pockets whose time is over";
+    job_allowance_sweep: "bepul meʼyorlarni toʻldirish" | "пополняет нормы" | "refills allowances";
+    job_outbox: "xabarlarni yetkazish" | "доставляет события" | "delivers events";
+    job_telegram_refunds: "yulduzlarni qaytarish" | "возвращает звёзды" | "gives stars back";
+    job_telegram_reconcile: "Telegram roʻyxati bilan solishtirish" | "сверяется со списком Telegram" | "compares with Telegram's list";
+    code_to_wallet: "hamyonga" | "в кошелёк" | "into the wallet";
 }
 
 impl Words {
@@ -448,6 +552,122 @@ impl Words {
         }
     }
 
+    /// What became of a case.
+    pub fn case_resolution(&self, resolution: &str) -> &'static str {
+        match resolution {
+            "refund" => self.resolution_refund,
+            "keep" => self.resolution_keep,
+            _ => self.resolution_closed,
+        }
+    }
+
+    /// What a role is called.
+    pub fn role_name<'a>(&self, role: &'a str) -> &'a str
+    where
+        Self: 'a,
+    {
+        let known: &'static str = match role {
+            "viewer" => self.role_viewer,
+            "agent" => self.role_agent,
+            "approver" => self.role_approver,
+            "admin" => self.role_admin,
+            other => return other,
+        };
+        known
+    }
+
+    /// What an event tells; nothing of one that isn't known here.
+    pub fn event_name(&self, kind: &str) -> &'static str {
+        match kind {
+            "payment.performed" => self.event_payment_performed,
+            "payment.reversed" => self.event_payment_reversed,
+            "payment.refund_due" => self.event_payment_refund_due,
+            "booking.confirmed" => self.event_booking_confirmed,
+            "booking.cancelled" => self.event_booking_cancelled,
+            "refund.posted" => self.event_refund_posted,
+            "fee.charged" => self.event_fee_charged,
+            "fee.overdue" => self.event_fee_overdue,
+            "fee.reminder" => self.event_fee_reminder,
+            "access.suspended" => self.event_access_suspended,
+            "access.restored" => self.event_access_restored,
+            "allowance.refilled" => self.event_allowance_refilled,
+            hold if hold.starts_with("hold.") => self.event_hold,
+            _ => "",
+        }
+    }
+
+    /// What a job does.
+    pub fn job_name(&self, job: &Job) -> &'static str {
+        match job {
+            Job::PaymeSweep => self.job_payme_sweep,
+            Job::FeeRun => self.job_fee_run,
+            Job::Reminders => self.job_reminders,
+            Job::HoldReconcile => self.job_hold_reconcile,
+            Job::HoldWaiting => self.job_hold_waiting,
+            Job::PocketExpiry => self.job_pocket_expiry,
+            Job::AllowanceSweep => self.job_allowance_sweep,
+            Job::Outbox => self.job_outbox,
+            Job::TelegramRefunds => self.job_telegram_refunds,
+            Job::TelegramReconcile => self.job_telegram_reconcile,
+        }
+    }
+
+    /// What an action of the audit is.
+    pub fn action_name(&self, action: &str) -> &'static str {
+        match action {
+            "log_in" => self.action_log_in,
+            "log_out" => self.action_log_out,
+            "refund" => self.refund,
+            "adjustment" => self.adjustment,
+            "request.approve" => self.action_request_approve,
+            "request.reject" => self.action_request_reject,
+            "request.withdraw" => self.action_request_withdraw,
+            "payment.give_back" => self.action_give_back,
+            "case.resolve" => self.action_case,
+            "booking.cancel" => self.action_booking_cancel,
+            "console" => self.action_console,
+            "form" => self.action_form,
+            "webhook.replay" => self.action_replay,
+            "token" | "token.create" | "token.revoke" => self.action_token,
+            staff if staff.starts_with("staff.") => self.action_staff,
+            _ => "",
+        }
+    }
+
+    /// What the codes in a moment of an order's story mean; nothing where there are none.
+    pub fn codes(&self, what: &str, about: &str) -> Vec<&'static str> {
+        if !matches!(what, "no" | "paid" | "refund_asked" | "case_opened" | "case_resolved") {
+            return Vec::new();
+        }
+        about
+            .split(' ')
+            .filter_map(|code| {
+                Some(match code {
+                    "hold_over" => self.code_hold_over,
+                    "overpaid" => self.code_overpaid,
+                    "order_over" => self.code_order_over,
+                    "differs" => self.code_differs,
+                    "unknown_order" => self.code_unknown_order,
+                    "wrong_payer" => self.code_wrong_payer,
+                    "wrong_price" => self.code_wrong_price,
+                    "not_payable" => self.code_not_payable,
+                    "slot_taken" => self.code_slot_taken,
+                    "slot_past" => self.code_slot_past,
+                    "needs_new_order" => self.code_needs_new_order,
+                    "booked" => self.moment_booked,
+                    "credited" => self.code_to_wallet,
+                    "person" => self.moment_case_opened,
+                    "mismatch" => self.case_mismatch,
+                    "refund_failed" => self.case_refund_failed,
+                    "unasked_refund" => self.case_unasked_refund,
+                    "refund" => self.moment_refund_asked,
+                    "keep" => self.resolution_keep,
+                    _ => return None,
+                })
+            })
+            .collect()
+    }
+
     /// What the status of a tenant is called.
     pub fn tenant_status(&self, status: &str) -> &'static str {
         match status {
@@ -504,5 +724,14 @@ pub fn why_overdue(language: Locale, month: &str, plan: &str, needs: &str, has: 
         Locale::Uz => format!("{month} uchun toʻlov ({plan}) toʻlanmagan: {needs} kerak, {has} bor"),
         Locale::Ru => format!("плата за {month} ({plan}) не списана: нужно {needs}, есть {has}"),
         Locale::En => format!("fee for {month} ({plan}) unpaid: needs {needs}, has {has}"),
+    }
+}
+
+/// Why a due isn't paid although there is enough for it: an older one of the same wallet comes first.
+pub fn waits_for_older(language: Locale, older: &str) -> String {
+    match language {
+        Locale::Uz => format!("Avval eskisi toʻlanadi: {older}"),
+        Locale::Ru => format!("Сначала оплачивается старшая: {older}"),
+        Locale::En => format!("The older one is paid first: {older}"),
     }
 }

@@ -168,6 +168,22 @@ pub async fn list(conn: &mut PgConnection, open: bool, before: Option<i64>, limi
     store::list_cases(conn, open, before, limit).await
 }
 
+/// Which of these cases have money that waits for somebody to say where it goes.
+///
+/// # Errors
+/// A fault.
+pub async fn with_money(conn: &mut PgConnection, cases: &[Case]) -> Result<Vec<i64>, Fault> {
+    store::cases_with_money(conn, &cases.iter().map(|case| case.case_id).collect::<Vec<_>>()).await
+}
+
+/// A case.
+///
+/// # Errors
+/// A fault.
+pub async fn find(conn: &mut PgConnection, case_id: i64) -> Result<Option<Case>, Fault> {
+    store::find_case(conn, case_id).await
+}
+
 /// Does what a person decided about a case.
 ///
 /// # Errors

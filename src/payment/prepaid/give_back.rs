@@ -69,10 +69,28 @@ pub async fn give_back(
     actor: &Actor,
     now: DateTime<Utc>,
 ) -> Result<RefundTask, Error<GiveBackRefusal>> {
-    let refused = |refusal| Err(Error::Refused(refusal));
     let Some(payment) = payments::lock_by_id(conn, payment_id).await? else {
-        return refused(GiveBackRefusal::UnknownPayment(payment_id));
+        return Err(Error::Refused(GiveBackRefusal::UnknownPayment(payment_id)));
     };
+    check(conn, &payment).await?;
+    let task_id = refund::ask(conn, payment_id, reason.as_str(), actor.as_str(), now)
+        .await?
+        .ok_or_else(|| Fault::new("a payment that nobody was giving back had an open task"))?;
+    funding::post(conn, &set_aside(&payment, task_id, reason)?, Vec::new(), actor, now).await.widen()?;
+    refund::find(conn, task_id).await?.ok_or_else(|| Fault::new("a new refund task was not there to read").into())
+}
+
+/// Whether a payment may be given back, but for whether there is enough money. Reads only; what is decided by it is
+/// decided behind the payment's lock.
+///
+/// # Errors
+/// The refusal that [`give_back`] would meet.
+pub(in crate::payment) async fn check(
+    conn: &mut PgConnection,
+    payment: &Payment,
+) -> Result<(), Error<GiveBackRefusal>> {
+    let payment_id = payment.payment_id;
+    let refused = |refusal| Err(Error::Refused(refusal));
     let Some(received) = store::find_receipt(conn, payment_id).await? else {
         return refused(GiveBackRefusal::OtherWay(payment_id));
     };
@@ -89,7 +107,7 @@ pub async fn give_back(
     if giving_back.is_set_aside(Some(received)) {
         return refused(GiveBackRefusal::CaseOpen(payment_id));
     }
-    match slot::spent_on(conn, &payment).await? {
+    match slot::spent_on(conn, payment).await? {
         SpentOn::Nothing => {}
         // It couldn't go back, and a person kept it: it is money of the wallet, which may go back after all.
         SpentOn::BookingGivenBack if giving_back.kept_by_case.is_some() => {}
@@ -100,14 +118,10 @@ pub async fn give_back(
         let reference = super::case::reference(case_id, "in")?;
         let (tenant_id, currency) = (&payment.tenant_id, &payment.currency);
         if ledger::find(conn, tenant_id, currency, &Kind::Adjustment, &reference).await?.is_none() {
-            return refused(GiveBackRefusal::KeptElsewhere { payment_id, tenant_id: payment.tenant_id });
+            return refused(GiveBackRefusal::KeptElsewhere { payment_id, tenant_id: payment.tenant_id.clone() });
         }
     }
-    let task_id = refund::ask(conn, payment_id, reason.as_str(), actor.as_str(), now)
-        .await?
-        .ok_or_else(|| Fault::new("a payment that nobody was giving back had an open task"))?;
-    funding::post(conn, &set_aside(&payment, task_id, reason)?, Vec::new(), actor, now).await.widen()?;
-    refund::find(conn, task_id).await?.ok_or_else(|| Fault::new("a new refund task was not there to read").into())
+    Ok(())
 }
 
 /// From where a tenant can spend it to where it waits.

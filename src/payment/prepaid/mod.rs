@@ -16,7 +16,7 @@
 
 pub mod case;
 mod checkout;
-mod give_back;
+pub(super) mod give_back;
 mod receipt;
 pub mod refund;
 pub mod state;

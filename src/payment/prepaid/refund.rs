@@ -22,7 +22,7 @@ use crate::outbox::EventKind;
 use crate::payment::{Payment, PaymentKey, Refusal, State, service, store as payments};
 
 /// Our own code for why a payment went back: we asked for it.
-const REASON_ASKED: i64 = 1;
+pub const REASON_ASKED: i64 = 1;
 
 /// It went back and nobody here had asked for it.
 const REASON_UNASKED: i64 = 2;

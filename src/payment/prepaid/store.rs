@@ -596,6 +596,21 @@ pub async fn list_cases(
     ))
 }
 
+/// Which of these cases have money that waits for a person, as `case::money_waits` says of one.
+pub async fn cases_with_money(conn: &mut PgConnection, case_ids: &[i64]) -> Result<Vec<i64>, Fault> {
+    Ok(sqlx::query_scalar!(
+        "-- prepaid::cases_with_money
+         SELECT c.case_id FROM payment_cases c JOIN payments p ON p.payment_id = c.payment_id
+          WHERE c.case_id = ANY ($1) AND c.resolved_at IS NULL AND c.kind IN ('mismatch', 'refund_failed')
+            AND p.performed_at IS NOT NULL AND p.cancelled_at IS NULL
+            AND NOT EXISTS (SELECT FROM refund_tasks t
+                             WHERE t.payment_id = p.payment_id AND t.confirmed_at IS NULL AND t.failed_at IS NULL)",
+        case_ids,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
 pub async fn resolve_case(
     conn: &mut PgConnection,
     case_id: i64,

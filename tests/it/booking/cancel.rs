@@ -75,6 +75,26 @@ async fn who_cancels_may_give_all_or_nothing_or_into_the_wallet() {
 }
 
 #[tokio::test]
+async fn s2_a_cancelled_booking_and_a_refused_cancellation_are_in_the_audit() {
+    let (stage, ..) = booked(25).await;
+    assert_eq!(cancel(&stage, "k", json!({})).await.0, 200);
+    assert_eq!(cancel(&stage, "k", json!({})).await.0, 200, "an answer given again is no deed");
+    assert_eq!(cancel(&stage, "another", json!({})).await.0, 409);
+    let lines: Vec<(bool, Option<String>, String)> =
+        sqlx::query_as("SELECT allowed, tenant_id, words FROM audit_log WHERE action = 'booking.cancel' ORDER BY seq")
+            .fetch_all(&mut stage.app.superuser().await)
+            .await
+            .unwrap();
+    assert_eq!(lines.iter().map(|line| line.0).collect::<Vec<_>>(), [true, false]);
+    for (_, tenant_id, words) in &lines {
+        assert_eq!(tenant_id.as_deref(), Some("acme"));
+        assert!(words.contains("cancel booking 1 of slot 1, order a, payment 1"), "{words}");
+        assert!(words.contains("of 250 XTR") && words.ends_with("reason \"the client fell ill\""), "{words}");
+    }
+    assert!(lines[0].2.contains("its money goes to: payer"), "{}", lines[0].2);
+}
+
+#[tokio::test]
 async fn l6_the_same_key_is_answered_the_same_and_another_finds_it_cancelled() {
     let (stage, _, _) = booked(200).await;
     let first = cancel(&stage, "k", json!({})).await;

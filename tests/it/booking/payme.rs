@@ -2,9 +2,11 @@
 //! cancelled, or twelve hours have passed.
 
 use chrono::TimeDelta;
+use hamyon::staff::Role;
 use serde_json::{Value, json};
 
 use crate::support::TestApp;
+use crate::support::console::Visitor;
 use crate::telegram::{ALICE, Stage};
 
 const AMOUNT: i64 = 500_000;
@@ -280,4 +282,24 @@ async fn l4_a_slot_isnt_paid_with_imported_money_that_was_spent_since() {
     assert_eq!(state(&perform(&stage.app, 1).await), 2);
     assert_eq!(stage.owner(slot_id).await.as_deref(), Some("a"));
     assert_eq!(stage.app.sum("acme").await, 0);
+}
+
+#[tokio::test]
+async fn p3_the_row_of_a_payment_that_bought_a_slot_says_that_its_cancel_would_be_refused() {
+    let stage = Stage::start().await;
+    let slot_id = stage.slot(100).await;
+    order(&stage, "a", slot_id).await;
+    create(&stage.app, 1, "a").await;
+    assert_eq!(state(&perform(&stage.app, 1).await), 2);
+    // There is money enough, and it is another's.
+    stage.app.fund("acme", 10 * AMOUNT).await;
+    let viewer = Visitor::logged_in(&stage.app, "viewer", Role::Viewer).await.speaking("en");
+    let page = viewer.get("/console/tenants/acme/UZS/1").await;
+    assert!(page.has("its booking stands: the cancel would be refused with -31007"), "{}", page.html);
+    assert!(!page.has("the cancel would go through"));
+    assert_eq!(code(&cancel(&stage.app, 1).await), -31007, "so says the door");
+    let body = json!({ "refund": "none", "reason": "x" });
+    assert_eq!(stage.app.post_with_key("/v1/bookings/1/cancel", "k", &body).await.0, 200);
+    assert!(viewer.get("/console/tenants/acme/UZS/1").await.has("cancelled without giving the money back"));
+    assert_eq!(code(&cancel(&stage.app, 1).await), -31007);
 }

@@ -24,6 +24,18 @@ pub struct Browser {
 
 impl Browser {
     pub async fn start() -> Self {
+        let browser = Self::start_with(json!({})).await;
+        browser.client.set_window_size(1280, 900).await.expect("a window");
+        browser
+    }
+
+    /// On a phone that is 360 dots wide: a window can't be made so narrow.
+    pub async fn on_a_phone() -> Self {
+        let metrics = json!({ "width": 360, "height": 740, "pixelRatio": 2.0, "mobile": true, "touch": true });
+        Self::start_with(json!({ "mobileEmulation": { "deviceMetrics": metrics } })).await
+    }
+
+    async fn start_with(options: Value) -> Self {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
             .stdout(Stdio::piped())
@@ -40,14 +52,15 @@ impl Browser {
         };
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--lang=en"];
-        let capabilities = json!({ "goog:chromeOptions": { "args": arguments } });
+        let mut options = options;
+        options["args"] = json!(arguments);
+        let capabilities = json!({ "goog:chromeOptions": options });
         let connector = hyper_util::client::legacy::connect::HttpConnector::new();
         let client = ClientBuilder::new(connector)
             .capabilities(capabilities.as_object().expect("an object").clone())
             .connect(&format!("http://127.0.0.1:{port}"))
             .await
             .expect("a browser");
-        client.set_window_size(1280, 900).await.expect("a window");
         Self { client, _driver: driver }
     }
 
@@ -88,6 +101,23 @@ impl Browser {
         let field = self.find(css).await;
         field.clear().await.expect("cleared");
         field.send_keys(text).await.expect("typed");
+    }
+
+    /// Presses Enter in a field and waits long enough for a page that it would lead to.
+    pub async fn press_enter_in(&self, css: &str) {
+        self.find(css).await.send_keys("\u{e007}").await.expect("pressed");
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+
+    /// What is wider than the window, as far as a person would have to scroll sideways for it.
+    pub async fn too_wide(&self) -> Value {
+        let script = "
+            const width = document.documentElement.clientWidth;
+            if (document.documentElement.scrollWidth <= width) return [];
+            return [...document.querySelectorAll('body *')]
+                .filter(one => one.getBoundingClientRect().right > width + 1 && !one.closest('.scroll, pre'))
+                .map(one => one.tagName + '.' + one.className + ': ' + one.textContent.slice(0, 60));";
+        self.client.execute(script, Vec::new()).await.expect("a measurement")
     }
 
     pub async fn text(&self, css: &str) -> String {

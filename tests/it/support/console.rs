@@ -3,7 +3,7 @@
 use hamyon::audit::Who;
 use hamyon::staff::{self, Role, Username};
 use reqwest::StatusCode;
-use reqwest::header::{CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
+use reqwest::header::{CONTENT_TYPE, COOKIE, HeaderMap, LOCATION, ORIGIN, SET_COOKIE};
 use scoped_futures::ScopedFutureExt as _;
 use secrecy::SecretString;
 
@@ -28,6 +28,13 @@ impl Page {
         let from = self.html.find(&marker).unwrap_or_else(|| panic!("no field {name} in {}", self.html)) + marker.len();
         let length = self.html[from..].find('"').expect("the value ends");
         self.html[from..from + length].to_owned()
+    }
+
+    /// The address of the link with this id.
+    pub fn link(&self, id: &str) -> Option<String> {
+        let from = self.html.find(&format!("<a id=\"{id}\" href=\""))?;
+        let address = self.html[from..].split('"').nth(3)?;
+        Some(address.replace("&#38;", "&").replace("&amp;", "&"))
     }
 
     pub fn has(&self, text: &str) -> bool {
@@ -129,10 +136,25 @@ impl Visitor {
             .client
             .post(format!("{}{path}", self.base))
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .header(ORIGIN, &self.base)
             .body(serde_urlencoded::to_string(fields).expect("a form"));
         if let Some(site) = site {
             request = request.header("Sec-Fetch-Site", site);
         }
+        self.page(request).await
+    }
+
+    /// A signed form with headers of the caller's choosing and no others about where it comes from.
+    pub async fn send_with(&self, path: &str, fields: &[(&str, &str)], headers: HeaderMap) -> Page {
+        let token = self.get("/console").await.hidden("csrf_token");
+        let mut all = vec![("csrf_token", token.as_str())];
+        all.extend_from_slice(fields);
+        let request = self
+            .client
+            .post(format!("{}{path}", self.base))
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .headers(headers)
+            .body(serde_urlencoded::to_string(&all).expect("a form"));
         self.page(request).await
     }
 

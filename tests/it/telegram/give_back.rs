@@ -67,6 +67,16 @@ async fn s1_a_top_up_in_stars_goes_back_through_telegram_and_waits_where_nobody_
     let allowed = "SELECT count(*) FROM audit_log WHERE action = 'payment.give_back' AND allowed";
     let refused = "SELECT count(*) FROM audit_log WHERE action = 'payment.give_back' AND NOT allowed";
     assert_eq!((stage.app.count(allowed).await, stage.app.count(refused).await), (1, 2));
+    let lines: Vec<(Option<String>, String)> =
+        sqlx::query_as("SELECT tenant_id, words FROM audit_log WHERE action = 'payment.give_back'")
+            .fetch_all(&mut stage.app.superuser().await)
+            .await
+            .unwrap();
+    for (tenant_id, words) in lines {
+        assert_eq!(tenant_id.as_deref(), Some("acme"), "{words}");
+        assert!(words.contains(&format!("payment {payment_id}, telegram")) && words.contains("of 250 XTR"), "{words}");
+        assert!(words.ends_with("reason \"the wrong package\""), "{words}");
+    }
     stage.is_sound().await;
 }
 
