@@ -143,7 +143,7 @@ impl TestApp {
             address,
             database,
             clock,
-            client: reqwest::Client::new(),
+            client: crate::support::process::client(),
             token: token.expose_secret().to_owned(),
             cluster,
             _serving: serving,

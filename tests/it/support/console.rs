@@ -70,7 +70,11 @@ pub struct Visitor {
 
 impl Visitor {
     pub fn new(app: &TestApp) -> Self {
-        let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().expect("a client");
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .pool_idle_timeout(std::time::Duration::from_secs(3))
+            .build()
+            .expect("a client");
         Self { client, base: app.url(""), cookie: None }
     }
 

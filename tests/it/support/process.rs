@@ -51,7 +51,9 @@ pub fn serve() -> Command {
 pub fn client() -> reqwest::Client {
     // Needed once a process; whoever comes second finds it done.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::new()
+    // A connection that the service may be about to close isn't used again: on a busy machine the request would be
+    // lost in that very moment.
+    reqwest::Client::builder().pool_idle_timeout(Duration::from_secs(3)).build().expect("a client")
 }
 
 /// Runs a sub-command to its end.

@@ -138,7 +138,12 @@ impl Client {
         }
         // Another part of the process may have chosen a provider already; either one will do.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = reqwest::Client::builder().timeout(timeout).redirect(reqwest::redirect::Policy::none());
+        let mut builder = reqwest::Client::builder()
+            .timeout(timeout)
+            // A connection that the merchant may be about to close is not used again: the call would be lost, and
+            // that is no fault of the merchant's.
+            .pool_idle_timeout(Duration::from_secs(3))
+            .redirect(reqwest::redirect::Policy::none());
         // A merchant on this machine is never behind the company's proxy.
         if matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]")) {
             builder = builder.no_proxy();
