@@ -124,9 +124,11 @@ async fn buy(address: &watch::Receiver<String>, api: &FakeBotApi, buyer: usize, 
                         "slot_id": slot_id, "payer": payer.to_string() });
     loop {
         let url = address.borrow().clone();
-        let made = post_call(&client, &url, "/v1/orders", None, &order).await;
-        if matches!(made, Ok((StatusCode::CREATED | StatusCode::OK, _))) {
-            break;
+        match post_call(&client, &url, "/v1/orders", None, &order).await {
+            Ok((StatusCode::CREATED | StatusCode::OK, _)) => break,
+            // A neighbour has booked it meanwhile.
+            Ok((StatusCode::CONFLICT, problem)) if problem["code"] == "slot_gone" => return,
+            _ => {}
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
