@@ -310,16 +310,16 @@ async fn take(
         Waiting::PassOver => CHUNK_WALLETS,
         Waiting::Wait => WAITING_CHUNK_WALLETS,
     };
-    let (calendar, months_max) = (shift.calendar, shift.options.months_max());
+    let calendar = shift.calendar;
     if let Some((after, to)) = taken.get() {
-        return store::lock_owing_wallets(conn, calendar, *after, *to, limit, months_max, waiting).await;
+        return store::lock_owing_wallets(conn, calendar, *after, *to, limit, waiting).await;
     }
     let mut after = wallets.after.lock().await;
     if *after >= wallets.to {
         return Ok(Vec::new());
     }
     let span = after.saturating_add(SPAN_WALLETS).min(wallets.to);
-    let locked = store::lock_owing_wallets(conn, calendar, *after, span, limit, months_max, waiting).await?;
+    let locked = store::lock_owing_wallets(conn, calendar, *after, span, limit, waiting).await?;
     let is_full = i64::try_from(locked.len()).is_ok_and(|count| count >= limit);
     // With fewer than it may take it has seen the whole stretch.
     let to = if is_full { locked.iter().map(|wallet| wallet.wallet_id).max().unwrap_or(span) } else { span };
@@ -338,7 +338,11 @@ async fn decide_chunk(
         return Ok(ChunkDone::default());
     }
     let now = shift.now;
-    let owed = store::read_owed(conn, shift.calendar, wallets).await?;
+    let owed = store::read_owed(conn, shift.calendar, wallets, shift.options.months_max()).await?;
+    // All of them may wait for a person.
+    if owed.is_empty() {
+        return Ok(ChunkDone::default());
+    }
     let decided = decide(conn, owed, now).await?;
     // A credit in another currency may be about to say that nothing is unpaid any more; see `pay_overdue`.
     let owing: BTreeSet<TenantId> =

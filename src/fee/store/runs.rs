@@ -168,9 +168,6 @@ pub struct OwingWallet {
 /// The last owed month stands for all of them: a chunk decides a subscription's months from the oldest to the
 /// last in one transaction, so when the last one is decided, none is missing.
 ///
-/// A subscription that owes more months at once than `months_max` is left out: it waits for a person, and nobody else
-/// for it.
-///
 /// What a wallet owes is gathered to one row, so that the limit counts wallets, and so that they are gone through in
 /// their order whatever the planner thinks of it.
 pub async fn lock_owing_wallets(
@@ -179,7 +176,6 @@ pub async fn lock_owing_wallets(
     after: i64,
     to: i64,
     limit: i64,
-    months_max: Option<i32>,
     waiting: Waiting,
 ) -> Result<Vec<OwingWallet>, Fault> {
     /// The two statements differ in their last words only, which SQL has no parameter for.
@@ -202,12 +198,6 @@ pub async fn lock_owing_wallets(
                            AND o.month >= s.first_owed_month
                            AND NOT EXISTS (SELECT FROM dues d
                                             WHERE d.subscription_id = s.subscription_id AND d.month >= o.month)
-                           AND ($7::integer IS NULL OR months_at_once(
-                                   s.started_on,
-                                   greatest(s.first_owed_month, ((SELECT max(d.month) FROM dues d
-                                                                   WHERE d.subscription_id = s.subscription_id)
-                                                                 + interval '1 month')::date),
-                                   o.month) <= $7)
                         HAVING count(*) > 0) owing
                   WHERE w.wallet_id > $4 AND w.wallet_id <= $5
                   ORDER BY w.wallet_id
@@ -219,7 +209,6 @@ pub async fn lock_owing_wallets(
                 after,
                 to,
                 limit,
-                months_max,
             )
             .fetch_all(conn)
             .await?
@@ -244,10 +233,14 @@ pub async fn lock_owing_wallets(
 
 /// What locked wallets owe, the oldest month first. The subscriptions and their dues are read anew: whoever waited for
 /// the lock still saw them as they were before.
+///
+/// A subscription that owes more months at once than `months_max` is left out: it waits for a person, and nobody else
+/// for it.
 pub async fn read_owed(
     conn: &mut PgConnection,
     calendar: &Calendar,
     wallets: &[OwingWallet],
+    months_max: Option<i32>,
 ) -> Result<Vec<Owed>, Fault> {
     let days: HashMap<&str, (NaiveDate, NaiveDate)> = calendar
         .zones
@@ -273,7 +266,9 @@ pub async fn read_owed(
         r#"-- fee::read_owed
            SELECT s.subscription_id, s.plan_id, s.started_on, s.first_month,
                   greatest(s.first_owed_month, (decided.month + interval '1 month')::date) AS "first!",
-                  o.month AS "last!"
+                  o.month AS "last!", months_at_once(s.started_on, greatest(s.first_owed_month,
+                                                     (decided.month + interval '1 month')::date), o.month)
+                                      AS "months_at_once!"
              FROM unnest($1::bigint[], $2::date[], $3::date[]) AS asked (subscription_id, today, month)
              JOIN subscriptions s ON s.subscription_id = asked.subscription_id
             CROSS JOIN LATERAL (SELECT owed_through(s.started_on, s.ended_on, asked.today, asked.month) AS month) o
@@ -290,6 +285,9 @@ pub async fn read_owed(
     let prices = read_prices(conn, &plans.into_iter().map(ToOwned::to_owned).collect::<Vec<_>>()).await?;
     let mut owed = Vec::with_capacity(rows.len());
     for row in rows {
+        if months_max.is_some_and(|max| row.months_at_once > max) {
+            continue;
+        }
         let wallet = owners
             .get(&row.subscription_id)
             .ok_or_else(|| Fault::new("a subscription was read that no locked wallet owes"))?;
