@@ -135,7 +135,7 @@ pub async fn run(
     let (owing, beyond): (Vec<Owing>, Vec<Owing>) = store::survey_owed(&mut conn, &calendar)
         .await?
         .into_iter()
-        .partition(|owing| options.months_max().is_none_or(|max| owing.months_at_once <= max));
+        .partition(|owing| options.allows_months(owing.months_at_once));
     let expected = months_of(&owing);
     let months = months_in(&owing);
     let unconfirmed =
@@ -247,7 +247,7 @@ async fn finish_open(shift: &Shift<'_>, range: (i64, i64)) -> Result<u64, Error<
 async fn still_open(shift: &Shift<'_>) -> Result<u64, Fault> {
     let mut conn = shift.db.pool().acquire().await?;
     let mut owing = store::survey_owed(&mut conn, shift.calendar).await?;
-    owing.retain(|owing| shift.options.months_max().is_none_or(|max| owing.months_at_once <= max));
+    owing.retain(|owing| shift.options.allows_months(owing.months_at_once));
     Ok(months_of(&owing))
 }
 
@@ -338,7 +338,7 @@ async fn decide_chunk(
         return Ok(ChunkDone::default());
     }
     let now = shift.now;
-    let owed = store::read_owed(conn, shift.calendar, wallets, shift.options.months_max()).await?;
+    let owed = store::read_owed(conn, shift.calendar, wallets, shift.options).await?;
     // All of them may wait for a person.
     if owed.is_empty() {
         return Ok(ChunkDone::default());

@@ -154,8 +154,8 @@ fn others(report: RunReport, dry_run: bool) -> String {
 }
 
 impl RunOptions {
-    /// More months at once than this are left to a person.
-    pub(super) fn months_max(&self) -> Option<i32> {
-        (!self.confirmed).then(|| i32::try_from(self.limits.months_max).unwrap_or(i32::MAX))
+    /// Whether so many months at once are charged without a person.
+    pub(in crate::fee) fn allows_months(&self, at_once: i32) -> bool {
+        self.confirmed || i64::from(at_once) <= i64::from(self.limits.months_max)
     }
 }

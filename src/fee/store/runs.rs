@@ -9,7 +9,7 @@ use super::plans::{first_month_from_column, read_prices};
 use super::{expect, zone_from_column};
 use crate::fault::Fault;
 use crate::fee::owed::{Fee, Owed};
-use crate::fee::run::{Calendar, Waiting};
+use crate::fee::run::{Calendar, RunOptions, Waiting};
 use crate::ids::TenantId;
 use crate::money::{CurrencyCode, Month};
 
@@ -234,13 +234,13 @@ pub async fn lock_owing_wallets(
 /// What locked wallets owe, the oldest month first. The subscriptions and their dues are read anew: whoever waited for
 /// the lock still saw them as they were before.
 ///
-/// A subscription that owes more months at once than `months_max` is left out: it waits for a person, and nobody else
-/// for it.
+/// A subscription that owes more months at once than the options allow is left out: it waits for a person, and nobody
+/// else for it.
 pub async fn read_owed(
     conn: &mut PgConnection,
     calendar: &Calendar,
     wallets: &[OwingWallet],
-    months_max: Option<i32>,
+    options: &RunOptions,
 ) -> Result<Vec<Owed>, Fault> {
     let days: HashMap<&str, (NaiveDate, NaiveDate)> = calendar
         .zones
@@ -285,7 +285,7 @@ pub async fn read_owed(
     let prices = read_prices(conn, &plans.into_iter().map(ToOwned::to_owned).collect::<Vec<_>>()).await?;
     let mut owed = Vec::with_capacity(rows.len());
     for row in rows {
-        if months_max.is_some_and(|max| row.months_at_once > max) {
+        if !options.allows_months(row.months_at_once) {
             continue;
         }
         let wallet = owners
